@@ -20,9 +20,11 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.attention.output import AttentionOutput as AttentionOutput
     from attlm_fairseq.cloze.blanking import BlankingOptions as BlankingOptions
     from attlm_fairseq.cloze.questions import ClozeQuestion as ClozeQuestion
+    from attlm_fairseq.decoding.sampling import Sample as Sample
     from attlm_fairseq.decoding.sampling_options import SamplingOptions as SamplingOptions
     from attlm_fairseq.errors import InputError as InputError
     from attlm_fairseq.nbest.corrections import Corrections as Corrections
+    from attlm_fairseq.nbest.corrections.usage import Usage as Usage
     from attlm_fairseq.nbest.decision.decision import Decision as Decision
     from attlm_fairseq.nbest.from_decoders import from_beams as from_beams
     from attlm_fairseq.nbest.from_decoders import from_ctranslate2 as from_ctranslate2
@@ -37,6 +39,8 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.scoring.ngram_estimation import NgramOptions as NgramOptions
     from attlm_fairseq.scoring.ngram_estimation import estimate_ngram as estimate_ngram
     from attlm_fairseq.scoring.scorer import Scorer as Scorer
+    from attlm_fairseq.scoring.scorer import SentenceScore as SentenceScore
+    from attlm_fairseq.scoring.text_file import ScoredText as ScoredText
     from attlm_fairseq.verbs.attention import show_attention as show_attention
     from attlm_fairseq.verbs.cloze import ClozeAnswers as ClozeAnswers
     from attlm_fairseq.verbs.cloze import answer_cloze as answer_cloze
@@ -49,23 +53,29 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.verbs.corrections import jackknife as jackknife
     from attlm_fairseq.verbs.corrections import learn_corrections as learn_corrections
     from attlm_fairseq.verbs.corrections import write_correction_pairs as write_correction_pairs
+    from attlm_fairseq.verbs.evaluate import Evaluation as Evaluation
     from attlm_fairseq.verbs.evaluate import evaluate as evaluate
     from attlm_fairseq.verbs.export import export_model as export_model
+    from attlm_fairseq.verbs.fit import Fitted as Fitted
     from attlm_fairseq.verbs.fit import fit_context as fit_context
     from attlm_fairseq.verbs.inputs import LM as LM
     from attlm_fairseq.verbs.inputs import NbestFile as NbestFile
     from attlm_fairseq.verbs.inputs import ReferenceFiles as ReferenceFiles
     from attlm_fairseq.verbs.inputs import run_config as run_config
+    from attlm_fairseq.verbs.mixture import Mixture as Mixture
     from attlm_fairseq.verbs.mixture import estimate_mixture as estimate_mixture
     from attlm_fairseq.verbs.nbest_files import read_nbest as read_nbest
     from attlm_fairseq.verbs.nbest_files import write_nbest as write_nbest
+    from attlm_fairseq.verbs.rescore import Rescored as Rescored
     from attlm_fairseq.verbs.rescore import RescoreOutput as RescoreOutput
     from attlm_fairseq.verbs.rescore import rescore as rescore
     from attlm_fairseq.verbs.sample import sample as sample
+    from attlm_fairseq.verbs.text import Perplexity as Perplexity
     from attlm_fairseq.verbs.text import load_lm as load_lm
     from attlm_fairseq.verbs.text import perplexity as perplexity
     from attlm_fairseq.verbs.text import score_text as score_text
     from attlm_fairseq.verbs.tune import NoGainError as NoGainError
+    from attlm_fairseq.verbs.tune import Tuned as Tuned
     from attlm_fairseq.verbs.tune import TuneOptions as TuneOptions
     from attlm_fairseq.verbs.tune import tune as tune
 
@@ -85,8 +95,10 @@ _MODULES = {
     "estimate_ngram": "scoring.ngram_estimation",
     "evaluate": "verbs.evaluate",
     "evaluate_corrections": "verbs.corrections",
+    "Evaluation": "verbs.evaluate",
     "export_model": "verbs.export",
     "fit_context": "verbs.fit",
+    "Fitted": "verbs.fit",
     "from_beams": "nbest.from_decoders",
     "from_ctranslate2": "nbest.from_decoders",
     "from_generate": "nbest.from_decoders",
@@ -101,24 +113,32 @@ _MODULES = {
     "LMSpec": "scoring.lm_spec",
     "load_lm": "verbs.text",
     "make_cloze": "verbs.cloze",
+    "Mixture": "verbs.mixture",
     "NbestFile": "verbs.inputs",
     "NbestList": "nbest.nbest_list",
     "NgramOptions": "scoring.ngram_estimation",
     "NoGainError": "verbs.tune",
     "perplexity": "verbs.text",
+    "Perplexity": "verbs.text",
     "read_nbest": "verbs.nbest_files",
     "ReferenceFiles": "verbs.inputs",
     "rescore": "verbs.rescore",
+    "Rescored": "verbs.rescore",
     "RescoreOutput": "verbs.rescore",
     "run_config": "verbs.inputs",
     "RunConfig": "nbest.run.config",
     "sample": "verbs.sample",
+    "Sample": "decoding.sampling",
     "SamplingOptions": "decoding.sampling_options",
     "score_text": "verbs.text",
+    "ScoredText": "scoring.text_file",
     "Scorer": "scoring.scorer",
+    "SentenceScore": "scoring.scorer",
     "show_attention": "verbs.attention",
     "tune": "verbs.tune",
+    "Tuned": "verbs.tune",
     "TuneOptions": "verbs.tune",
+    "Usage": "nbest.corrections.usage",
     "write_correction_pairs": "verbs.corrections",
     "write_nbest": "verbs.nbest_files",
 }

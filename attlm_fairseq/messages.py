@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.text import TextPipeline, describe_pipelines, remarks
@@ -16,28 +17,27 @@ from attlm_fairseq.text import TextPipeline, describe_pipelines, remarks
 LOGGER = logging.getLogger("attlm_fairseq")
 
 
+_COLLECTING: ContextVar[list[str] | None] = ContextVar("lines collected", default=None)
+
+
 def note(line: str) -> None:
     """Log one line for the user: level WARNING if it begins with "WARNING", else level INFO."""
+    lines = _COLLECTING.get()
+    if lines is not None:
+        lines.append(line)
+        return
     LOGGER.log(logging.WARNING if line.startswith("WARNING") else logging.INFO, "%s", line)
 
 
 @contextlib.contextmanager
 def collected() -> Iterator[list[str]]:
-    """Yield a list that receives the lines of ``note`` while the block runs. They are not logged."""
+    """Yield a list that receives the lines of ``note`` in this thread while the block runs. They are not logged."""
     lines: list[str] = []
-
-    def keep(record: logging.LogRecord) -> bool:
-        lines.append(record.getMessage())
-        return False
-
-    level = LOGGER.level
-    LOGGER.filters.insert(0, keep)  # before those of the blocks around this one
-    LOGGER.setLevel(logging.INFO)
+    before = _COLLECTING.set(lines)
     try:
         yield lines
     finally:
-        LOGGER.removeFilter(keep)
-        LOGGER.setLevel(level)
+        _COLLECTING.reset(before)
 
 
 def note_texts(pipelines: dict[str, TextPipeline]) -> None:

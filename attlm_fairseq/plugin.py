@@ -26,6 +26,7 @@ from attlm_fairseq.checkpoints.fairseq_loading import close_eval, refuse_unusabl
 from attlm_fairseq.checkpoints.plain_arrays import STAND_INS
 from attlm_fairseq.checkpoints.reading import SafeGlobals, allowed_globals, require_safe_torch
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.fairseq_import import is_command
 from attlm_fairseq.tasks._resuming import complete_checkpoints
 
 FILE_GLOBALS: SafeGlobals = [argparse.Namespace, *STAND_INS]
@@ -69,8 +70,11 @@ def register() -> None:
     fairseq's commands get this from ``--user-dir attlm_fairseq``; a Python program that imported this package before
     fairseq calls it itself. Calling it again does nothing.
     """
-    if sys.excepthook is sys.__excepthook__:
-        sys.excepthook = one_line_input_errors
+    if is_command():  # a program of the user's keeps its own ways
+        if sys.excepthook is sys.__excepthook__:
+            sys.excepthook = one_line_input_errors
+        for message in OTHERS_WARNINGS:
+            warnings.filterwarnings("ignore", message=message)
     refuse_unsafe_loading()
     torch.serialization.add_safe_globals(FILE_GLOBALS)
     if fairseq.distributed.utils.broadcast_object is not broadcast_object:
@@ -79,8 +83,6 @@ def register() -> None:
         fairseq.utils.clip_grad_norm_ = clip_grad_norm
     close_eval()
     complete_checkpoints()
-    for message in OTHERS_WARNINGS:
-        warnings.filterwarnings("ignore", message=message)
     for folder in ("criterions", "tasks", "models"):
         package = importlib.import_module(f"attlm_fairseq.{folder}")
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):

@@ -82,6 +82,7 @@ def serve(address: str) -> None:
     with_plugin = os.fork() == 0
     if with_plugin:
         address += ".plugin"
+        importlib.import_module("fairseq_cli")  # as in a command: the plugin then sets its process up
         importlib.import_module("fairseq.utils").import_user_module(argparse.Namespace(user_dir=PLUGIN))
     else:
         os.close(told)

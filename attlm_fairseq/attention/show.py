@@ -92,7 +92,7 @@ class Shower:
         oov.add([words], [attention.oov])
         return oov
 
-    def show_text(self, text: TextSource | Iterable[str], examples: int, on_progress: Callable[[int], None] | None = None) -> OOVCount:
+    def show_text(self, text: TextSource | Iterable[str], examples: int, on_progress: Callable[[int], object] | None = None) -> OOVCount:
         """Show the attention of a text by distance; HTML also shows some of its sentences.
 
         Args:
@@ -151,7 +151,7 @@ class Shower:
         return self.against.best
 
     def read(
-        self, text: TextSource | Iterable[str], with_log_probs: bool, on_progress: Callable[[int], None] | None
+        self, text: TextSource | Iterable[str], with_log_probs: bool, on_progress: Callable[[int], object] | None
     ) -> Iterator[tuple[SentenceAttention, SentenceScore | None]]:
         """Yield the attention of every line of a text, in order, and its score by the other LM if there is one."""
         lines = read_lines(text) if isinstance(text, TextSource) else text

@@ -6,7 +6,7 @@ Shapes: N hypotheses, V vocabulary.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -19,12 +19,13 @@ from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, UNK, Vocabulary
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.fusion_lm import FusionLM
 from attlm_fairseq.decoding.incremental_lm import IncrementalLM
-from attlm_fairseq.decoding.log_linear_lm import load_stateful_lm
-from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET
+from attlm_fairseq.decoding.log_linear_lm import load_stateful_lm, require_unknown
+from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET, LookAheadWordLM
 from attlm_fairseq.decoding.ngram_tokens import NgramTokens
-from attlm_fairseq.decoding.vocabulary_map import fit_vocabulary
+from attlm_fairseq.decoding.token_fusion import TokenFusion
+from attlm_fairseq.decoding.vocabulary_map import SAME_UNITS, fit_vocabulary
 from attlm_fairseq.errors import InputError, NoDictionaryError
-from attlm_fairseq.modules.families import FAMILIES
+from attlm_fairseq.modules.families import family_of
 from attlm_fairseq.scoring.kenlm import KenLM
 
 
@@ -40,6 +41,13 @@ class FusedLM:
     ngram: NgramTokens | None = None
     """The same LM for single tokens, if these are cheaper than a whole distribution; else None."""
 
+    def weighted(self, weight: float) -> FusedLM:
+        """Return the LM with this weight. Raises InputError for an n-gram LM without ``<unk>`` if the weight is negative."""
+        if isinstance(self.lm, FusionLM) and isinstance(self.lm.fusion, TokenFusion | LookAheadWordLM):
+            for lm in self.lm.fusion.lms.lms:
+                require_unknown(lm, weight)
+        return replace(self, weight=weight)
+
 
 class FairseqLM:
     """One of fairseq's own language models (``transformer_lm``, ``lstm_lm``, ..) as an ``IncrementalLM``.
@@ -48,8 +56,11 @@ class FairseqLM:
     With ``add_bos`` a sentence begins with ``<s> </s>``, as ``--add-bos-token`` trains it, else with ``</s>``.
     """
 
-    def __init__(self, model: FairseqLanguageModel, *, add_bos: bool = False) -> None:
+    def __init__(self, model: FairseqLanguageModel, *, add_bos: bool = False, name: str = "the LM") -> None:
         self.model = model.eval()
+        self.name = name
+        longest = model.max_positions()
+        self.longest = longest if isinstance(longest, int) else None
         self.add_bos = add_bos
         self.vocabulary = Vocabulary(model.decoder.dictionary.symbols)
         self.eos = EOS
@@ -68,6 +79,10 @@ class FairseqLM:
             if self.incremental:  # which takes one token at a time
                 self.model.decoder(prefix, incremental_state=incremental)
         prefix = torch.cat((prefix, taken), dim=1)
+        if self.longest is not None and prefix.size(1) > self.longest:
+            raise InputError(
+                f"{self.name}: a hypothesis has more than the {self.longest} tokens that this LM reads: give a smaller --max-len-b"
+            )
         output = self.model.decoder(prefix, incremental_state=incremental) if self.incremental else self.model(prefix)
         log_probs = self.model.get_normalized_probs(output, log_probs=True)[:, -1].float()
         return log_probs.to(tokens.device), (prefix, incremental)
@@ -132,6 +147,8 @@ def load_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = LoadOptio
     if not path.is_dir() and not is_checkpoint(path):
         kenlm = KenLM(path)
         ngram = NgramTokens(kenlm, vocabulary)
+        if ngram.missing == len(vocabulary.symbols[UNK + 1 :]):
+            raise InputError(f"knows none of the decoder's {ngram.missing} symbols: {SAME_UNITS}", path=path)
         return FusedLM(str(path), FusionLM.of_tokens(kenlm, vocabulary), missing=ngram.missing, ngram=ngram)
     lm = load_folder_or_checkpoint(path, options)
     fitted = fit_vocabulary(lm, vocabulary, path, options.by_symbol)
@@ -160,7 +177,7 @@ def load_folder_or_checkpoint(path: Path, options: LoadOptions) -> DecoderLM | F
                 raise
             dictionary = options.fallback
     model = config.get("model")
-    if str(model.get("_name") if isinstance(model, dict) else None).startswith(tuple(FAMILIES)):
+    if family_of(str(model.get("_name") if isinstance(model, dict) else None)) is not None:
         return DecoderLM(load_model(path, dictionary, options.device, content), options.precision)
     if options.precision != "float32":
         raise InputError("is not a model of this package, which alone can be loaded with --lm-precision", path=path)
@@ -170,7 +187,7 @@ def load_folder_or_checkpoint(path: Path, options: LoadOptions) -> DecoderLM | F
     if not isinstance(model, FairseqLanguageModel):
         raise InputError(f"holds a {type(model).__name__}, not a language model", path=path)
     check_finite(model, path)
-    return FairseqLM(model.to(options.device), add_bos=bool(getattr(saved.task, "add_bos_token", False)))
+    return FairseqLM(model.to(options.device), add_bos=bool(getattr(saved.task, "add_bos_token", False)), name=str(path))
 
 
 def load_word_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = LoadOptions()) -> FusedLM:

@@ -7,7 +7,7 @@ decoder = LexiconDecoder(options, trie, lm, silence, blank, unknown, [], False)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from flashlight.lib.text.decoder import LM, LMState
@@ -45,12 +45,13 @@ class FlashlightLM(LM):
         return cls(TokenFusion(lms, entries(words), unk_offset=unk_offset))
 
     @classmethod
-    def of_tokens(cls, lms: LogLinearLM, tokens: Dictionary, silent: Sequence[str] = (), unk_offset: float = 0.0) -> FlashlightLM:
+    def of_tokens(cls, lms: LogLinearLM, tokens: Dictionary, silent: Collection[str] = (), unk_offset: float = 0.0) -> FlashlightLM:
         """Return the LM for a decoder whose tokens are the LMs' own: lexicon-free, or with a lexicon and ``is_token_lm``.
 
         The LMs do not see the ``silent`` ones.
         """
-        return cls(TokenFusion(lms, [None if token in silent else token for token in entries(tokens)], unk_offset=unk_offset))
+        unseen = {silent} if isinstance(silent, str) else set(silent)
+        return cls(TokenFusion(lms, [None if token in unseen else token for token in entries(tokens)], unk_offset=unk_offset))
 
     @classmethod
     def of_spelling(

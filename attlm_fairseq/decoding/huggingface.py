@@ -102,9 +102,9 @@ class FusionLogitsProcessor(LogitsProcessor):
         if input_ids.size(1) < self.prompt_length:
             raise ValueError(f"prompt_length is {self.prompt_length}, but generate was given rows of {input_ids.size(1)} ids")
         prefixes = [tuple(row) for row in input_ids[:, self.prompt_length :].tolist()]
-        self._states = {prefix: self._state(prefix) for prefix in dict.fromkeys(prefixes)}
-        rows = {prefix: row for row, prefix in enumerate(self._states)}
-        added = torch.from_numpy(self.fusion.scores(list(self._states.values())))
+        states = self._states = {prefix: self._state(prefix) for prefix in dict.fromkeys(prefixes)}
+        rows = {prefix: row for row, prefix in enumerate(states)}
+        added = torch.from_numpy(self.fusion.scores(list(states.values())))
         added = added[[rows[prefix] for prefix in prefixes]].to(scores.dtype).to(scores.device)
         fused = scores.clone()
         fused[:, : self.fusion.size] += added
@@ -112,12 +112,16 @@ class FusionLogitsProcessor(LogitsProcessor):
 
     def _state(self, prefix: tuple[int, ...]) -> Any:
         """Return the state after a prefix, computed from the longest prefix with a known state."""
+        states = self._states  # another thread may replace it
         known = len(prefix)
-        while known and prefix[:known] not in self._states:
+        while known and prefix[:known] not in states:
             known -= 1
-        state = self._states[prefix[:known]] if prefix[:known] in self._states else self.fusion.start()
+        state = states[prefix[:known]] if prefix[:known] in states else self.fusion.start()
+        ends = getattr(self.fusion, "ends", ())
+        begun = self.prompt_length > 0 or any(token not in ends for token in prefix[:known])
         for token in prefix[known:]:
-            if token < self.fusion.size:
+            begun = begun or token not in ends
+            if token < self.fusion.size and begun:  # in a prompt, the end token also pads and begins
                 _, state = self.fusion.score(state, token)
         return state
 

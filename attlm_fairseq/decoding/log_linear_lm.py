@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from attlm_fairseq.checkpoints.reading import is_checkpoint
 from attlm_fairseq.decoding.cache import CACHE_BYTES
 from attlm_fairseq.decoding.stateful_lm import StatefulLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.numeric import is_finite
 from attlm_fairseq.scoring.kenlm import KenLM
 from attlm_fairseq.text.symbols import UNKNOWN
@@ -24,6 +23,16 @@ Files = Mapping[str, float] | Mapping[Path, float] | Mapping[str | Path, float] 
 
 State = tuple[Any, ...]
 """One history for each language model: an immutable value that stands for the words so far."""
+
+
+def require_unknown(lm: object, weight: float) -> None:
+    """Raise InputError for an n-gram LM without a probability of ``<unk>`` and with a negative weight: it would reward what it lacks."""
+    if weight < 0 and isinstance(lm, KenLM) and lm.lacks_unknown:
+        raise InputError(
+            f"has no probability for <unk>, and the weight {weight:g}: words that it lacks would gain from it; estimate it with "
+            "`attlm ngram`, or give no negative weight",
+            path=lm.path,
+        )
 
 
 class LogLinearLM:
@@ -55,6 +64,8 @@ class LogLinearLM:
             raise ValueError(f"{len(lms)} LMs need as many weights ({len(weights)}) and segmentations ({len(segment)})")
         if not all(map(is_finite, weights)):
             raise ValueError(f"the weights of LMs are finite numbers: {weights}")
+        for lm, weight in zip(lms, weights, strict=True):
+            require_unknown(lm, weight)
         used = [place for place, weight in enumerate(weights) if weight]
         self.lms = tuple(lms[place] for place in used)
         self.weights = tuple(float(weights[place]) for place in used)
@@ -93,8 +104,8 @@ class LogLinearLM:
     def score(self, state: State, word: str, unk_offset: float = 0.0) -> tuple[float, State]:
         """Return the weighted sum of ln p(word) and the state after the word.
 
-        An LM that does not know the word contributes ``ln p(<unk>) + unk_offset``. An offset of -inf forbids the word. It is
-        ignored for LMs with a negative weight, since a word must not gain from being unknown.
+        An LM that does not know the word contributes ``ln p(<unk>) + unk_offset``. An offset of -inf forbids the word. The
+        offset is ignored for LMs with a negative weight, since a word must not gain from being unknown.
         """
         total = 0.0
         after = []
@@ -117,7 +128,7 @@ class LogLinearLM:
     @staticmethod
     def unknown_offset(weight: float, unk_offset: float) -> float:
         """Return the offset of an unknown word's log-probability in an LM with this weight."""
-        return 0.0 if weight < 0 and unk_offset == -np.inf else unk_offset
+        return 0.0 if weight < 0 else unk_offset
 
     def end(self, state: State) -> float:
         """Return the weighted sum of ln p(</s>)."""

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from bisect import bisect_left
 from collections.abc import Collection
+from functools import cache, partial
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from pyctcdecode.constants import AVG_TOKEN_LEN, DEFAULT_ALPHA, DEFAULT_BETA, DEFAULT_UNK_LOGP_OFFSET
 from pyctcdecode.language_model import AbstractLanguageModel
 
@@ -26,6 +29,12 @@ from attlm_fairseq.numeric import LN_10, is_number
 WHOLE_HISTORY = 1 << 30  # n-gram order that stands for the whole history: hypotheses that differ anywhere are not merged
 PARAMETERS = {"alpha": Real, "beta": Real, "unk_score_offset": Real, "score_boundary": bool}
 ATTRIBUTES, UNIGRAMS, LM = "attrs.json", "unigrams.txt", "lm{}"
+
+
+@cache
+def one_thread_in_forks() -> None:
+    """Let each process that is forked from now on compute with one thread: it has none of OpenMP's, and would wait for them for ever."""
+    os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 class HypothesisState(NamedTuple):
@@ -86,6 +95,9 @@ class PyctcdecodeLM(AbstractLanguageModel):
         self.score_empty_word = score_empty_word
         self.alpha, self.beta, self.unk_score_offset, self.score_boundary = alpha, beta, unk_score_offset, score_boundary
         self.reset_params(**self.params)
+        if isinstance(unigrams, str):
+            raise ValueError(f"the unigrams are {unigrams!r}: expected a collection of words")
+        one_thread_in_forks()
         if unigrams is None:  # of an LM of subwords the words cannot be listed, and its pieces are not words
             unigrams = set() if any(lms.segment) else {word for lm in lms.lms for word in lm.words()}
         self._unigrams = {word for word in unigrams if lms.knows(word)}

@@ -42,6 +42,8 @@ def check_fusion(fusion: object) -> None:
 
 def check_options(ends: Collection[int], size: int, unk_offset: float) -> None:
     """Raise ValueError if an element of ``ends`` is not a token, or if ``unk_offset`` is nan or inf."""
+    if not isinstance(ends, Collection):
+        raise ValueError(f"the ends are {ends!r}: expected the tokens that end a sentence, as a list")
     if not all(isinstance(end, Integral) and 0 <= end < size for end in ends):
         raise ValueError(
             f"the ends {list(ends)} are not tokens: expected indexes from 0 to {size - 1}, or none if no token ends a sentence"

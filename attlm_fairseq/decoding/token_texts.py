@@ -16,6 +16,7 @@ NO_WORD = b" \xff "  # a word that no LM knows: 0xff is not a byte of valid UTF-
 STYLES = (*SUBWORD_STYLES, "characters")
 _SEPARATORS = {"|", " ", "▁"}  # tokens that stand for a space between characters
 _WHITE_SPACE = bytes.maketrans(b"\t\n\v\f\r", b" " * 5)  # the same characters separate words in KenLM
+_CONTROL = re.compile(r"<.+>|\[.+\]")
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # sentencepiece's byte fallback
 
 
@@ -64,7 +65,8 @@ def style_of(tokens: Sequence[str]) -> str:
     """Recognise the style from the tokens' word marks. Raises ValueError if there are none."""
     if style := recognise_style(tokens):
         return style
-    if not _SEPARATORS.isdisjoint(tokens):
+    written = [token for token in tokens if not _CONTROL.fullmatch(token)]
+    if not _SEPARATORS.isdisjoint(tokens) and 2 * sum(len(token) == 1 for token in written) > len(written):
         return "characters"
     raise ValueError(f"the tokens {list(tokens[:8])} .. do not show how they mark words; give the style, one of: {', '.join(STYLES)}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -31,6 +31,7 @@ class ListText:
         file_name: for folders, the name of the file that holds the texts.
         extras: names of data that only this format can write back, such as time stamps. Other formats lose it.
         id: the list's id as read.
+        references: the references as read; None if the format has no place for them.
         numbered: the file has no id for the list, which is therefore called by its number.
     """
 
@@ -41,6 +42,7 @@ class ListText:
     file_name: str = ""
     extras: tuple[str, ...] = ()
     id: str = ""
+    references: Sequence[str] | None = None
     numbered: bool = False
 
 
@@ -57,6 +59,7 @@ class HypothesisText:
         text: its text.
         names: the names of its scores.
         scores: their values.
+        times: the times of its words; None if the format has no place for them.
     """
 
     own: str = ""
@@ -66,6 +69,7 @@ class HypothesisText:
     text: str = ""
     names: tuple[str, ...] = ()
     scores: tuple[float, ...] = ()
+    times: tuple[tuple[float, float], ...] | None = None
 
     def is_of(self, of: ListText, text: str, scores: Mapping[str, float]) -> bool:
         """Return whether this is a hypothesis of that list, with this text and these scores."""

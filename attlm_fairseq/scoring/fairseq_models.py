@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from attlm_fairseq.checkpoints.reading import MISSHAPEN, check_finite, find_family, misshapen, read_plain_data
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.fairseq_import import import_fairseq
 
 
 def read_options(path: Path) -> Mapping[str, Any]:
@@ -21,6 +24,7 @@ def read_options(path: Path) -> Mapping[str, Any]:
     """
     if importlib.util.find_spec("fairseq") is None:
         raise InputError("is one of fairseq's own models, which need fairseq: pip install 'attlm-fairseq[train]'", path=path)
+    import_fairseq()
     content = read_plain_data(path, mapped=True)
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         raise InputError("holds no model of fairseq-train", path=path)
@@ -65,6 +69,7 @@ def load_models(paths: Sequence[Path], overrides: Mapping[str, object]) -> tuple
     Raises:
         InputError: a file that is not a checkpoint, or whose weights are not finite or not those of the model.
     """
+    import_fairseq()
     from fairseq import checkpoint_utils
 
     from attlm_fairseq.plugin import register
@@ -75,7 +80,7 @@ def load_models(paths: Sequence[Path], overrides: Mapping[str, object]) -> tuple
     logger.setLevel(logging.ERROR)  # fairseq logs each dictionary and module
     path = paths[0]
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("ignore")
             models, options, task = checkpoint_utils.load_model_ensemble_and_task([str(path) for path in paths], dict(overrides))
     except ImportError as error:

@@ -242,8 +242,10 @@ def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:
         found = f"its weights are pickled ({', '.join(pickled)}), which could run code when loaded" if pickled else "it has no weights"
         raise InputError(f"{found}; give a folder with model.safetensors (save_pretrained of transformers writes it)", path=folder)
     transformers = _import_transformers(folder)
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    log = transformers.utils.logging
+    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
     safe = {"local_files_only": True, "trust_remote_code": False}
     try:
         with Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):
@@ -253,6 +255,10 @@ def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:
             )
     except Exception as error:  # broken files make transformers raise almost anything
         raise InputError(f"cannot be loaded by transformers: {_gist(error)}", path=folder) from None
+    finally:
+        log.set_verbosity(verbosity)
+        if bars:
+            log.enable_progress_bar()
     if missing := sorted(loaded["missing_keys"]) or [str(key) for key in loaded.get("mismatched_keys", ())]:
         raise InputError(f"its weights lack {len(missing)} of the model's, such as {missing[0]}", path=folder)
     if not tokenizer.is_fast:

@@ -77,6 +77,13 @@ class KenLM:
     def end(self) -> str:
         return END
 
+    @property
+    def lacks_unknown(self) -> bool:
+        """Return whether the file has no probability for ``<unk>``."""
+        state = kenlm.State()
+        self.model.NullContextWrite(state)
+        return bool(self.model.BaseScore(state, UNKNOWN, kenlm.State()) <= MISSING_LOG10)
+
     def _token(self, word: str) -> str:
         """Return the word as KenLM looks it up, or ``<unk>`` for an unknown word."""
         found = lookup(word)

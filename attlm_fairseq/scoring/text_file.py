@@ -65,7 +65,7 @@ def score_text(
     text: str | TextSource | Iterable[str],
     scorers: Sequence[Scorer],
     texts: Sequence[TextPipeline],
-    on_progress: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], object] | None = None,
     context: ContextSpec | None = None,
     sources: SourceLines | None = None,
 ) -> ScoredText:
@@ -108,7 +108,7 @@ def _in_context(
     texts: Sequence[TextPipeline],
     context: ContextSpec,
     oov: Sequence[OOVCount],
-    on_progress: Callable[[int], None] | None,
+    on_progress: Callable[[int], object] | None,
 ) -> Iterator[tuple[int, ScoredLine]]:
     """Yield the lines with their places: some of each document, then the next ones, since documents are scored in parallel."""
     for documents in context.documents(lines):

@@ -180,10 +180,11 @@ class LMFusionTask(FairseqTask):
                 raise InputError(f"{error} or name it with --lm-dict") from None
             if fused.missing:
                 say(f"{path} lacks {fused.missing} of the {len(vocabulary)} target symbols; they are its <unk>")
-            lms.append(replace(fused, weight=weight))
+            lms.append(fused.weighted(weight))
         for path, weight in parse_lms(given.word_lms, "--word-lms") if given.word_lms else []:
             if weight:
-                lms.append(replace(self.loaded(load_word_lm, path, vocabulary, options), weight=weight))
+                of_sign = options if weight > 0 else replace(options, unk_offset=0.0)  # no word gains from being unknown
+                lms.append(self.loaded(load_word_lm, path, vocabulary, of_sign).weighted(weight))
         return lms
 
     def target_dictionary_file(self) -> Path | None:

@@ -134,7 +134,7 @@ def answer_cloze(
     """
     run = run_config(config, lms=lms)
     require_lms(run)
-    shares = _weights(run, weights or {})
+    shares = _weights(run, run_config(weights=weights).weights if weights else {})
     if translating := [lm.name for lm in run.lms if lm.uses_source]:
         raise InputError(f"{', '.join(translating)} scores translations: a cloze question has no source sentence")
     opened = _opened(questions)

@@ -130,7 +130,7 @@ class JackknifeOptions:
     ngram: str | None = "ngram"
     corrections: int | None = None
     language: str = "en"
-    texts: Path | None = None
+    texts: FilePath | None = None
 
 
 def jackknife(
@@ -169,7 +169,7 @@ def jackknife(
             raise InputError(f"the LM {name!r} has {len(of_folds)} files, expected one for each of the {folds} folds, in their order")
     fold_of = folds_of(read, folds, groups=groups_of(read, options.folds_by))
     if options.texts is not None:
-        _write_texts(read, list(splits(fold_of)), options.texts)
+        _write_texts(read, list(splits(fold_of)), Path(options.texts))
     numbers = iter(range(folds))
 
     def learned(others: list[NbestList]) -> Callable[[list[NbestList]], list[NbestList]]:

@@ -47,7 +47,7 @@ def export_model(
     pipeline: TextPipeline | None = None,
     card_text: str | None = None,
     device: str = "cpu",
-    on_progress: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], object] | None = None,
 ) -> list[OOVCount]:
     """Export a checkpoint of fairseq-train as a self-contained folder.
 

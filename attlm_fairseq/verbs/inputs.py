@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
@@ -48,7 +48,7 @@ LM: TypeAlias = FilePath | Sequence[FilePath] | Scorer | LMSpec
 """An LM: a checkpoint, exported folder, ARPA or KenLM file; several checkpoints (an ensemble); a loaded LM; or an ``LMSpec``."""
 # the hypotheses of one list, best first: each a text, or a text with the decoder's score or with named scores
 Hypotheses: TypeAlias = Sequence[str | tuple[str, float | Mapping[str, float]]]
-OnProgress: TypeAlias = Callable[[int], None] | None
+OnProgress: TypeAlias = Callable[[int], object] | None
 Devices: TypeAlias = "str | torch.device | DeviceConfig | Sequence[str | torch.device | DeviceConfig]"
 
 _EXAMPLES = {"LMs": "'lm.pt'", "weights": "0.5"}
@@ -130,7 +130,7 @@ def with_sources(lists: Iterable[NbestList], sources: Sources | None) -> Iterabl
         sources = SourceFile(os.fspath(sources))
     if isinstance(sources, SourceFile):
         return sources.attach(lists)
-    lists = list(lists)
+    lists, sources = list(lists), list(sources)
     if len(lists) != len(sources):
         raise InputError(f"{len(sources)} source sentences, but there are {len(lists)} lists: expected one per list, in the same order")
     return _with_sources(lists, sources)
@@ -269,7 +269,12 @@ def _list_of(place: int, given: NbestList | Hypotheses) -> NbestList:
 
 
 def _with_plain_scores(nbest: NbestList) -> NbestList:
-    """Return the list with scores that are Python's numbers, as files hold them. Raises InputError for a score that is not a number."""
+    """Return the list with scores that are Python's numbers, as files hold them. Raises InputError for what is no text or number."""
+    for hypothesis in nbest.hypotheses:
+        if not (isinstance(hypothesis, Hypothesis) and isinstance(hypothesis.text, str) and isinstance(hypothesis.scores, Mapping)):
+            raise nbest.error(f"list {nbest.id!r} holds {_shown(hypothesis)}: expected attlm.Hypothesis(TEXT, {{NAME: NUMBER}})")
+    if isinstance(nbest.references, str) or not all(isinstance(text, str) for text in nbest.references):
+        raise nbest.error(f"list {nbest.id!r} has the references {_shown(nbest.references)}: expected a tuple of texts")
     scores = [item for hypothesis in nbest.hypotheses for item in hypothesis.scores.items()]
     if all(type(score) in (float, int) for _, score in scores):
         return nbest
@@ -354,6 +359,10 @@ def _with_references(lists: Iterable[NbestList], references: References | None) 
             counts = f"{len(found)} lists, {len(references)} references with ids"
             note(f"note: {len(left_over)} references are of no list and left over, the first of id {left_over[0]!r}: {counts}")
         return found
+    labelled = any(hasattr(references, name) and not callable(getattr(references, name)) for name in ("index", "columns"))
+    if isinstance(references, Set) or labelled:  # pandas.Series and the like have labels, which would not be looked at
+        advice = "give texts by id (`.to_dict()` of a Series), or a list of texts in the order of the lists (`.tolist()`)"
+        raise InputError(f"the references are a {type(references).__name__}: {advice}")
     if not isinstance(references, Iterable):
         raise InputError(f"the references are {_shown(references)}: expected files, texts in the order of the lists, or texts by id")
     lists, texts = list(lists), list(cast("Iterable[str | Sequence[str]]", references))  # neither files nor a mapping
@@ -401,6 +410,7 @@ def groups_of(lists: Iterable[NbestList], folds_by: str | ContextSpec | None) ->
     Raises:
         InputError: ``folds_by`` has another form or does not fit the ids of the lists, or there is only one group.
     """
+    require_type("value of folds_by", folds_by, (str, ContextSpec, NoneType), "'id:REGEX' or 'file:FILE'")
     spec = parse_context(folds_by) if isinstance(folds_by, str) else folds_by
     return None if spec is None else spec.groups([nbest.id for nbest in lists])
 

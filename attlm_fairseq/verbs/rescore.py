@@ -155,7 +155,7 @@ def rescore(
                 writer.write(decider.decide_all(scored))
             cache.finish()
             signatures = rescorer.workers.signatures()
-    record = {"weights": decider.weights, "decision": str(run.decision), "attlm": __version__, "lm": signatures}
+    record = {"weights": dict(decider.weights), "decision": str(run.decision), "attlm": __version__, "lm": signatures}
     return Rescored(writer.kept, **decider.counts, weights=decider.weights, decision=run.decision, oov=rescorer.oov, record=record)
 
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -99,13 +99,30 @@ class TuneOptions:
 
     def __post_init__(self) -> None:
         for name in ("folds", "restarts", "seed"):
-            require_type(f"value of {name}", getattr(self, name), Integral, "a whole number")
+            value = getattr(self, name)
+            require_type(f"value of {name}", value, Integral, "a whole number")
+            if value < 0:
+                raise InputError(f"the value of {name} is {value}: expected a whole number, 0 or more")
+            object.__setattr__(self, name, int(value))  # numpy's numbers cannot be written to attlm.toml
+        for name in ("rules", "without", "features"):
+            if isinstance(getattr(self, name), str):
+                raise InputError(f"the value of {name} is {getattr(self, name)!r}: expected a list of names")
+        for name, values in (("objective", ("metric", "risk")), ("no_gain", ("keep", "fail"))):
+            if getattr(self, name) not in values:
+                raise InputError(f"the value of {name} is {getattr(self, name)!r}: expected {' or '.join(map(repr, values))}")
+        for name, bounds in self.intervals.items():
+            is_pair = isinstance(bounds, Sequence) and len(bounds) == 2 and all(isinstance(bound, Real) for bound in bounds)
+            if not (is_pair and bounds[0] <= bounds[1] and bounds[0] < math.inf and bounds[1] > -math.inf):
+                raise InputError(f"the interval of {name} is {bounds!r}: expected the lowest and the highest weight")
         if self.objective == "risk" and self.intervals:
             raise InputError("--interval and --fix are of the line search: they do not go with --objective risk")
         if self.folds and self.folds < MIN_FOLDS:
             raise InputError(f"--folds {self.folds}: expected at least {MIN_FOLDS}, or 0 for no cross-validation")
-        if self.strength is not None and not 0 <= self.strength <= 1:
-            raise InputError(f"--strength {self.strength:g}: expected a number from 0 to 1")
+        if self.strength is not None:
+            require_type("value of strength", self.strength, Real, "a number from 0 to 1")
+            if not 0 <= self.strength <= 1:
+                raise InputError(f"--strength {self.strength:g}: expected a number from 0 to 1")
+            object.__setattr__(self, "strength", float(self.strength))
         given = "rank" in self.intervals or any(fnmatchcase("rank", pattern) for pattern in self.without)
         if given and self.strength not in (None, 0.0, 1.0):
             raise InputError(
@@ -144,7 +161,7 @@ class Tuned:
 
     @property
     def weights(self) -> dict[str, float]:
-        return self.config.weights
+        return dict(self.config.weights)
 
     @property
     def strength(self) -> float:
@@ -211,6 +228,10 @@ class NoGainError(InputError):
     def __init__(self, what: str, tuned: Tuned) -> None:
         super().__init__(what)
         self.tuned = tuned
+
+    def __reduce__(self) -> tuple[type[NoGainError], tuple[str, Tuned]]:
+        """Return how it is made again in another process."""
+        return type(self), (str(self), self.tuned)
 
 
 def tune(

@@ -469,3 +469,11 @@ def test_the_language_model_is_a_decoder_lm(tmp_path):
     [fused] = task.last_generator.lms
     assert isinstance(fused.lm, DecoderLM)
     assert fused.lm.vocabulary == Vocabulary(task.target_dictionary.symbols)
+
+
+def test_models_of_presets_are_models_of_this_package(tmp_path):
+    sizes = {"decoder_layers": 1, "decoder_hidden_size": 16, "decoder_embed_dim": 16}
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS, _name="zaremba_medium", **sizes)
+    task = make_task(lms=f"{path}=0.6", lm_precision="int8")
+    decode(task, make_model())
+    assert task.last_generator.lms[0].lm.precision == "int8"

@@ -293,3 +293,10 @@ def extend(lm, words):
     for word in words:
         history = lm.score(history, lm.token(WORDS[word]))[1]
     return history
+
+
+def test_one_silent_token_may_be_given_as_it_is(arpa):
+    lms = LogLinearLM([KenLM(arpa)])
+    symbols = Dictionary(["s", "i", "l", "a", "<sil>"])
+    for silent in ("<sil>", ["<sil>"]):
+        assert FlashlightLM.of_tokens(lms, symbols, silent=silent).fusion.tokens == ["s", "i", "l", "a", None]

@@ -347,3 +347,13 @@ def test_ids_that_no_token_has_are_no_units():
     )
     assert tokenizer_tokens(made) == [None] * 3 + ["\u2581the"] + [None] * 3 + ["\u2581dog", None, "s"]
     assert tokenizer_texts(made) == [None] * 3 + [b" the"] + [None] * 3 + [b" dog", None, b"s"]
+
+
+def test_end_tokens_that_pad_or_begin_a_prompt_do_not_end_it(lms):
+    for fusion, word in ((spelling(lms), 4), (TokenFusion(lms, [None] * 4 + WORDS, ends=[EOS]), 5)):
+        scores = torch.zeros(2, fusion.size)
+        added = FusionLogitsProcessor(fusion, prompt_length=0)(torch.tensor([[EOS, EOS, word], [EOS, word, word]]), scores)
+        alone = FusionLogitsProcessor(fusion, prompt_length=0)(torch.tensor([[word]]), scores[:1])
+        assert alone.abs().sum() > 0
+        assert torch.equal(added[0], alone[0])
+        assert FusionLogitsProcessor(fusion, prompt_length=0)(torch.tensor([[word, EOS]]), scores[:1]).abs().sum() == 0, "ended"

@@ -16,7 +16,7 @@ from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.look_ahead_word_lm import LookAheadWordLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.decoding.token_fusion import TokenFusion
-from attlm_fairseq.decoding.token_texts import token_texts
+from attlm_fairseq.decoding.token_texts import style_of, token_texts
 from attlm_fairseq.scoring.kenlm import KenLM
 
 WORDS = ["a", "at", "ate", "tea", "team", "teä", "ä", "tt"]
@@ -301,3 +301,9 @@ def test_token_fusion_scores_symbols(lms):
     assert not scores[-1].any()
     with pytest.raises(ValueError, match="breaks them up"):
         TokenFusion(LogLinearLM(lms.lms, segment=[list] * 3), units).scores([])
+
+
+def test_words_beside_a_bar_are_no_characters():
+    with pytest.raises(ValueError, match="do not show how they mark words"):
+        style_of(["the", "cat", "|", "sat"])
+    assert style_of(["<blank>", "a", "b", "|", "'"]) == "characters"

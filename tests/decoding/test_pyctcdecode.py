@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import kenlm
 import numpy as np
 import pytest
+import torch
 from lm_files import write_arpa as write_trigrams
 from lm_files import write_checkpoint
 from pyctcdecode import Alphabet, BeamSearchDecoderCTC, LanguageModel
@@ -275,3 +278,22 @@ def test_the_pieces_of_a_subword_lm_are_no_unigrams(tmp_path):
     lm = StatefulNeuralLM.load(write_checkpoint(tmp_path / "lm.pt", ["a", "b"]))
     listed, unlisted = (PyctcdecodeLM(LogLinearLM([lm], segment=[list]), unigrams=words) for words in (["ab"], None))
     assert unlisted.score(unlisted.get_start_state(), "ab")[0] == listed.score(listed.get_start_state(), "ab")[0]
+
+
+def test_processes_that_a_pool_forks_compute_with_one_thread(arpa):
+    """The threads of OpenMP are not in a forked process, which would wait for them for ever."""
+    PyctcdecodeLM(LogLinearLM([KenLM(arpa)]))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        child = os.fork()
+        if child == 0:
+            os._exit(torch.get_num_threads())
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_text_is_no_collection_of_words(arpa):
+    with pytest.raises(ValueError, match="expected a collection of words"):
+        PyctcdecodeLM(LogLinearLM([KenLM(arpa)]), "ab")

@@ -13,7 +13,10 @@ import torch
 from lm_files import write_checkpoint
 from toy_lms import random_lm, write_arpa, zero_lm
 
+from attlm_fairseq.checkpoints.vocabulary import SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.decoding.cache import HistoryCache
+from attlm_fairseq.decoding.fairseq_lms import FusedLM
+from attlm_fairseq.decoding.fusion_lm import FusionLM
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.errors import InputError
@@ -333,3 +336,20 @@ def test_a_binary_file_cannot_list_its_words(tmp_path):
 def test_unusable_weights(weights, message):
     with pytest.raises(ValueError, match=message):
         LogLinearLM([zero_lm(WORDS), zero_lm(WORDS)], weights)
+
+
+def test_no_word_gains_from_being_unknown(tmp_path, arpa):
+    """To an LM with a negative weight; and one whose file has no ``<unk>`` would reward each such word by hundreds."""
+    lm = LogLinearLM([random_lm([*WORDS, "new"]), KenLM(arpa)], [1.0, -0.5])
+    assert sentence_score(lm, ["w1", "new"], -1000.0) == sentence_score(lm, ["w1", "new"])
+    lines = [line.replace("ngram 1=", "ngram 1=-") if line.startswith("ngram 1=") else line for line in arpa.read_text().splitlines()]
+    lines = [line for line in lines if "<unk>" not in line]
+    count = next(line for line in lines if line.startswith("ngram 1=")).partition("-")[2]
+    without = tmp_path / "without.arpa"
+    without.write_text("\n".join(lines).replace(f"ngram 1=-{count}", f"ngram 1={int(count) - 1}") + "\n")
+    assert KenLM(without).lacks_unknown
+    assert not KenLM(arpa).lacks_unknown
+    with pytest.raises(InputError, match=r"without\.arpa: has no probability for <unk>, and the weight -0\.2"):
+        LogLinearLM([KenLM(arpa), KenLM(without)], [0.5, -0.2])
+    with pytest.raises(InputError, match="has no probability for <unk>"):
+        FusedLM("lm", FusionLM.of_tokens(KenLM(without), Vocabulary([*SPECIAL_SYMBOLS, *WORDS]))).weighted(-0.2)

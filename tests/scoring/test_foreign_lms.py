@@ -6,6 +6,8 @@ import json
 import math
 import pickle
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -396,3 +398,20 @@ def test_fairseq_that_is_not_installed_is_one_line(folder, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"need fairseq: pip install 'attlm-fairseq\[train\]'"):
         load_fairseq_lm(folder / "lstm_lm" / "lm.pt")
+
+
+PROGRAM = """
+import logging, sys, warnings
+import attlm_fairseq as attlm
+before = (sys.excepthook, logging.root.level, list(logging.root.handlers))
+attlm.load_lm(sys.argv[1])
+assert "fairseq" in sys.modules
+assert before == (sys.excepthook, logging.root.level, list(logging.root.handlers))
+assert not any(message and "hydra" in message.pattern for _, message, *_ in warnings.filters)
+"""
+
+
+def test_a_program_keeps_its_ways_when_a_fairseq_lm_is_loaded(tmp_path):
+    write_fairseq_lm(tmp_path / "lm.pt", "lstm_lm")
+    found = subprocess.run([sys.executable, "-c", PROGRAM, tmp_path / "lm.pt"], capture_output=True, text=True, check=True)
+    assert found.stderr == ""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import json
+import pickle
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +22,7 @@ from attlm_fairseq.decoding.pyctcdecode import PyctcdecodeLM
 from attlm_fairseq.decoding.token_fusion import TokenFusion
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256
-from attlm_fairseq.messages import collected
+from attlm_fairseq.messages import collected, note
 from attlm_fairseq.nbest.run.config_file import read_config, write_config
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
@@ -444,3 +448,95 @@ def test_a_text_without_a_sentence_is_refused(folder, verb):
     for text in ([], ["", " "], "blank.txt"):
         with pytest.raises(InputError, match=r"^(blank\.txt: )?has no sentence"):
             verb(text, {"a": "lm.pt", "b": "lm.pt"}, config=config)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"no_gain": "Fail"}, "value of no_gain is 'Fail': expected 'keep' or 'fail'"),
+        ({"objective": "Risk"}, "value of objective is 'Risk': expected 'metric' or 'risk'"),
+        ({"rules": "mbr-wer"}, "value of rules is 'mbr-wer': expected a list of names"),
+        ({"restarts": -1}, "value of restarts is -1: expected a whole number, 0 or more"),
+        ({"intervals": {"n": (1, 0)}}, r"interval of n is \(1, 0\): expected the lowest and the highest weight"),
+        ({"intervals": {"n": (float("nan"), 1)}}, "interval of n is"),
+        ({"strength": "half"}, "value of strength is 'half'"),
+    ],
+)
+def test_options_of_tuning_are_checked(options, message):
+    with pytest.raises(InputError, match=message):
+        attlm.TuneOptions(**options)
+
+
+def test_numbers_of_numpy_among_the_options_are_saved(folder):
+    options = attlm.TuneOptions(folds=0, restarts=0, seed=np.int64(2), strength=np.float32(0.5))
+    tuned = attlm.tune(LISTS, REFERENCES, {"n": "lm.arpa"}, options=options)
+    tuned.save("numpy.toml")
+    assert '"seed": 2' in json.dumps(tuned.as_dict())
+
+
+@pytest.mark.parametrize("kind", ["series", "frame", "set"])
+def test_references_with_labels_are_not_paired_by_their_order(kind):
+    pandas = pytest.importorskip("pandas")
+    lists = [attlm.NbestList("utt1", [attlm.Hypothesis("a cat")]), attlm.NbestList("utt2", [attlm.Hypothesis("the dog")])]
+    series = pandas.Series({"utt2": "the dog", "utt1": "a cat"})
+    given = {"series": series, "frame": series.to_frame(), "set": {"a cat", "the dog"}}[kind]
+    with pytest.raises(InputError, match="give texts by id"):
+        attlm.evaluate(lists, given)
+    assert attlm.evaluate(lists, series.to_dict()).rows[0].interval.score == 0
+    assert attlm.evaluate(lists, series[["utt1", "utt2"]].to_numpy()).rows[0].interval.score == 0
+
+
+def test_results_share_nothing_with_the_lists_of_the_program(folder):
+    lists = [attlm.NbestList("u", [attlm.Hypothesis("the cat", {"am": -1.0}), attlm.Hypothesis("a cat", {"am": -2.0})], ("a cat",))]
+    found = attlm.rescore(lists, {"n": "lm.arpa"}, {"n": 1, "am": 1})
+    for hypothesis in found.lists[0].hypotheses:
+        hypothesis.scores.update(hypothesis.lm_scores)
+    assert [hypothesis.scores for hypothesis in lists[0].hypotheses] == [{"am": -1.0}, {"am": -2.0}]
+    found.weights.clear()
+    assert found.record["weights"]
+
+
+def test_loading_an_lm_leaves_random_numbers_as_they_are(folder):
+    torch.manual_seed(0)
+    expected = torch.rand(2)
+    torch.manual_seed(0)
+    attlm.load_lm("lm.pt")
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_no_gain_and_corrections_reach_other_processes(folder):
+    right = [[(f"text {number}", -0.1), (f"word {number}", -0.2)] for number in range(4)]
+    with pytest.raises(attlm.NoGainError) as raised:
+        attlm.tune(right, [f"text {number}" for number in range(4)], options=attlm.TuneOptions(restarts=0, no_gain="fail"))
+    copied = pickle.loads(pickle.dumps(raised.value))
+    assert (str(copied), copied.tuned.weights) == (str(raised.value), raised.value.tuned.weights)
+    learned = attlm.learn_corrections(LISTS * 10, REFERENCES * 10)
+    nbest = attlm.NbestList("u", [attlm.Hypothesis("sat the cat")])
+    expected, pickled = learned.expand(nbest), pickle.dumps(learned)
+    del learned
+    gc.collect()
+    assert pickle.loads(pickled).expand(nbest) == expected
+
+
+def test_attached_references_are_written(tmp_path):
+    attlm.write_nbest([attlm.NbestList("u", [attlm.Hypothesis("a", {"s": -1.0})], ("old",))], tmp_path / "old.jsonl")
+    lists = attlm.read_nbest(tmp_path / "old.jsonl", references=["new"])
+    attlm.write_nbest(lists, tmp_path / "new.jsonl")
+    assert attlm.read_nbest(tmp_path / "new.jsonl")[0].references == ("new",)
+    (tmp_path / "a.moses").write_text("0 ||| a ||| s= -1 ||| -1 ||| 0-0\n")  # has no place for references: nothing to be written
+    attlm.write_nbest(attlm.read_nbest(tmp_path / "a.moses", references=["new"]), tmp_path / "b.moses", "moses")
+    assert (tmp_path / "b.moses").read_text() == (tmp_path / "a.moses").read_text()
+
+
+@pytest.mark.parametrize("given", ["a cat", attlm.Hypothesis(None), attlm.Hypothesis("a", None)])
+def test_what_is_no_hypothesis_is_named(given):
+    with pytest.raises(InputError, match=r"expected attlm\.Hypothesis"):
+        attlm.evaluate([attlm.NbestList("u", [given])], ["a"])
+
+
+def test_lines_of_other_threads_are_not_collected(caplog):
+    with collected() as told, ThreadPoolExecutor(1) as thread:
+        thread.submit(note, "WARNING: of another thread").result()
+        note("WARNING: own")
+    assert told == ["WARNING: own"]
+    assert "WARNING: of another thread" in caplog.text

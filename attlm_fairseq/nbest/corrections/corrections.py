@@ -56,8 +56,23 @@ class Corrections(Table):
     _folder: tempfile.TemporaryDirectory | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: not what is made of it when it is used, such as the LM as KenLM holds it."""
-        return {part.name: getattr(self, part.name) for part in fields(self)}
+        """Return what is pickled: not what is made of it when it is used, such as the LM as KenLM holds it.
+
+        An LM that was estimated stands in a folder that goes with this object, so its text is pickled.
+        """
+        state = {part.name: getattr(self, part.name) for part in fields(self)}
+        if self._folder is not None and self.lm is not None:
+            state |= {"_folder": None, "lm": self.lm.read_bytes()}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if isinstance(state["lm"], bytes):
+            folder = tempfile.TemporaryDirectory(prefix="attlm-corrections-")
+            path = Path(folder.name) / "references.arpa"
+            path.write_bytes(state["lm"])
+            state = {**state, "lm": path, "_folder": folder}
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
 
     def expand(self, nbest: NbestList, size: int = CANDIDATES) -> NbestList:
         """Return the list with at most ``size`` new hypotheses after the input ones. See ``expansion.expand``.

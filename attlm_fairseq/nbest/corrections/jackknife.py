@@ -26,7 +26,8 @@ def folds_of(lists: Sequence[NbestList], folds: int = FOLDS, metric: Metric | No
     if groups is None:
         texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in lists]
         groups = same_utterance([nbest.references for nbest in lists], texts, (metric or make_metric("wer")).prepared)
-    if not 2 <= folds <= (count := len(set(groups.tolist()))):
+    count = len(set(groups.tolist()))
+    if not 2 <= folds <= count:
         raise InputError(f"{count} different lists or groups cannot be divided into {folds} folds: give more lists")
     return assign_folds(groups.tolist(), folds)
 

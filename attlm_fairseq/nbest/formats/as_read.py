@@ -10,12 +10,16 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.verbatim import HypothesisText
 
 
-def remembered(lists: Iterable[NbestList]) -> Iterator[NbestList]:
-    """Yield lists that have just been read, each with what tells later whether it has changed."""
+def remembered(lists: Iterable[NbestList], references: bool = False, times: bool = False) -> Iterator[NbestList]:
+    """Yield lists that have just been read, each with what tells later whether it has changed.
+
+    ``references`` and ``times`` tell whether the format can hold these: only then does another one change the list.
+    """
     for nbest in lists:
         text = nbest.verbatim
         if text is not None:
             text.id = nbest.id
+            text.references = nbest.references if references else None
             names: tuple[str, ...] = ()
             for hypothesis in nbest.hypotheses:
                 own = hypothesis.verbatim
@@ -25,11 +29,12 @@ def remembered(lists: Iterable[NbestList]) -> Iterator[NbestList]:
                     names = own_names  # one tuple serves all hypotheses that have the same scores
                 own.place, own.of, own.text = hypothesis.rank - 1, text, hypothesis.text
                 own.names, own.scores = names, tuple(hypothesis.scores.values())
+                own.times = hypothesis.times if times else None
         yield nbest
 
 
 def has_changed(nbest: NbestList) -> bool:
-    """Return whether a list from a file has another id, or hypotheses that its file does not have: new or changed ones, or one twice.
+    """Return whether a list from a file has another id or references, or hypotheses that its file does not have: new, changed, or twice.
 
     Its order, and what rescoring adds, may have changed.
     """
@@ -39,10 +44,11 @@ def has_changed(nbest: NbestList) -> bool:
     places = set()
     for hypothesis in nbest.hypotheses:
         own = hypothesis.verbatim
-        if own is None or not own.is_of(text, hypothesis.text, hypothesis.scores):
+        if own is None or not own.is_of(text, hypothesis.text, hypothesis.scores) or own.times not in (None, hypothesis.times):
             return True
         places.add(own.place)
-    return len(places) < len(nbest.hypotheses) or text.id != nbest.id
+    other_references = text.references is not None and tuple(text.references) != tuple(nbest.references)
+    return len(places) < len(nbest.hypotheses) or text.id != nbest.id or other_references
 
 
 def as_new(nbest: NbestList) -> NbestList:
@@ -85,5 +91,5 @@ def tell_of_left_out(extras: Collection[str], when: str) -> None:
 
 def _tell(changed: int) -> None:
     if changed:
-        what = "other ids, texts, scores or hypotheses than in their file: what else it said about them is not written"
+        what = "other ids, references, texts, scores or hypotheses than in their file: what else it said about them is not written"
         note(f"note: {changed} lists have {what}")

@@ -46,6 +46,10 @@ class _Named:
         """Return the id of a list as it is read back from a file; None if another list of the file may have it, too."""
         return nbest.id
 
+    def _remembered(self, lists: Iterator[NbestList]) -> Iterator[NbestList]:
+        """Yield lists that are read, with what tells later whether they have changed."""
+        return remembered(lists, self.holds is not None and self.holds.references, self.holds is not None and self.holds.times)
+
     def _to_write(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         """Yield the lists as ``put`` needs them. Raises InputError for a second list of one id, if it would be merged or lost."""
         return distinct(current(lists), self.name, self.written_id)
@@ -67,7 +71,7 @@ class NbestFormat(_Named, ABC):
             InputError: the file cannot be read or is not in this format, or a text, id or score in it is wrong. The
                 message has ``source.name`` and the line number.
         """
-        return remembered(self.parse(source))
+        return self._remembered(self.parse(source))
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
         """Write the lists in the order and with the hypotheses in the order given, with ``lm_scores`` and ``total`` where set.
@@ -108,7 +112,7 @@ class NbestFolderFormat(_Named, ABC):
             InputError: a file cannot be read or is not in this format, or the files do not fit each other. The
                 message has file and line number.
         """
-        return remembered(self.parse_folder(folder))
+        return self._remembered(self.parse_folder(folder))
 
     def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
         """Fill the empty ``folder``, as ``NbestFormat.write`` does a file."""

@@ -10,7 +10,6 @@ from typing import TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource, head_of, whole_file
-from attlm_fairseq.nbest.formats.as_read import remembered
 from attlm_fairseq.nbest.formats.keyed import file_name
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
@@ -106,7 +105,7 @@ class SrilmFolder(NbestFolderFormat):
 
     def read_files(self, files: Sequence[Path]) -> Iterator[NbestList]:
         """Yield the lists of several files. Raises InputError as in ``read_folder``."""
-        return remembered(self._parse_files(files))
+        return self._remembered(self._parse_files(files))
 
     def _parse_files(self, files: Sequence[Path], score_directories: Sequence[Path] = ()) -> Iterator[NbestList]:
         for path in files:

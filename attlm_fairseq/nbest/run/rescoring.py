@@ -41,7 +41,7 @@ class Rescorer:
         self,
         workers: Workers,
         config: RunConfig,
-        on_progress: Callable[[int], None] | None = None,
+        on_progress: Callable[[int], object] | None = None,
         cache: ScoreCache | None = None,
         context: Context | None = None,
     ) -> None:

@@ -104,7 +104,7 @@ def with_scores(lists: Iterable[NbestList], scores: BlockScores) -> Iterator[Nbe
         hypotheses = []
         for hypothesis in nbest.hypotheses:
             added = {name: column[row] for name, column in scores.values.items()}
-            hypotheses.append(replace(hypothesis, lm_scores=hypothesis.lm_scores | added))
+            hypotheses.append(replace(hypothesis, scores=dict(hypothesis.scores), lm_scores=hypothesis.lm_scores | added))
             row += 1
         yield replace(nbest, hypotheses=hypotheses)
 
