@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -42,11 +43,16 @@ def blank_words(sentences: Sequence[str], options: BlankingOptions) -> list[Cloz
     """Return the questions of a text, one sentence per line. Blank lines end documents."""
     counts = Counter(word for sentence in sentences for word in sentence.split())
     common = {word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:COMMON]}
-    rare = {word: count for word, count in counts.items() if word.isalpha() and word not in common and word != BLANK}
+    rare = {word: count for word, count in counts.items() if _of_letters(word) and word not in common and word != BLANK}
     found = [_question(block, begin, rare, options) for begin, block in _blocks(sentences, options.context + 1)]
     made = [question for question in found if question is not None]
     wanted = min(options.questions or len(made), len(made))
     return [made[place * len(made) // wanted] for place in range(wanted)]
+
+
+def _of_letters(word: str) -> bool:
+    """Return whether a word consists of letters and the marks that go with them, as vowel signs do."""
+    return word[0].isalpha() and all(unicodedata.category(letter)[0] in "LM" for letter in word)
 
 
 def _blocks(sentences: Sequence[str], size: int) -> Iterator[tuple[int, Sequence[str]]]:

@@ -19,6 +19,8 @@ from attlm_fairseq.numeric import is_finite
 from attlm_fairseq.scoring.kenlm import KenLM
 from attlm_fairseq.text.symbols import UNKNOWN
 
+FORBIDS = -100.0  # offsets of unknown words below this are no estimates of their probability
+
 Files = Mapping[str, float] | Mapping[Path, float] | Mapping[str | Path, float] | str | Path
 
 State = tuple[Any, ...]
@@ -104,8 +106,8 @@ class LogLinearLM:
     def score(self, state: State, word: str, unk_offset: float = 0.0) -> tuple[float, State]:
         """Return the weighted sum of ln p(word) and the state after the word.
 
-        An LM that does not know the word contributes ``ln p(<unk>) + unk_offset``. An offset of -inf forbids the word. The
-        offset is ignored for LMs with a negative weight, since a word must not gain from being unknown.
+        An LM that does not know the word contributes ``ln p(<unk>) + unk_offset``. An offset below FORBIDS, such as -inf,
+        forbids the word. It is then ignored for LMs with a negative weight: a word must not gain from being forbidden.
         """
         total = 0.0
         after = []
@@ -128,7 +130,7 @@ class LogLinearLM:
     @staticmethod
     def unknown_offset(weight: float, unk_offset: float) -> float:
         """Return the offset of an unknown word's log-probability in an LM with this weight."""
-        return 0.0 if weight < 0 else unk_offset
+        return 0.0 if weight < 0 and unk_offset < FORBIDS else unk_offset
 
     def end(self, state: State) -> float:
         """Return the weighted sum of ln p(</s>)."""

@@ -20,6 +20,7 @@ from fairseq.tasks import FairseqTask
 from attlm_fairseq.checkpoints.vocabulary import SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.decoding.fairseq_generator import FusedGenerator, FusedGeneratorWithAlignment
 from attlm_fairseq.decoding.fairseq_lms import FairseqLM, FusedLM, LoadOptions, load_lm, load_word_lm, parse_lms
+from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET
 from attlm_fairseq.decoding.vocabulary_map import fit_vocabulary
 from attlm_fairseq.errors import InputError, NoDictionaryError
@@ -183,7 +184,7 @@ class LMFusionTask(FairseqTask):
             lms.append(fused.weighted(weight))
         for path, weight in parse_lms(given.word_lms, "--word-lms") if given.word_lms else []:
             if weight:
-                of_sign = options if weight > 0 else replace(options, unk_offset=0.0)  # no word gains from being unknown
+                of_sign = replace(options, unk_offset=LogLinearLM.unknown_offset(weight, options.unk_offset))
                 lms.append(self.loaded(load_word_lm, path, vocabulary, of_sign).weighted(weight))
         return lms
 

@@ -53,15 +53,18 @@ def _normalize_punctuation(language: str) -> TextFunction:
     return MosesPunctNormalizer(lang=language).normalize
 
 
-_APOSTROPHE_OR_SIGN = re.compile(r"(?P<apostrophe>(?<=[^\W\d_])['\u2019](?=[^\W\d_]))|[^\w\s]|_")
+_SIGN = re.compile(r"[^\w\s]|_")
+_APOSTROPHES = ("'", "\u2019")
 
 
 def _remove_punctuation(_: str) -> TextFunction:
     def replacement(match: re.Match) -> str:
-        keep = match["apostrophe"] or not unicodedata.category(match[0]).startswith("P")  # signs such as $ and + are not punctuation
-        return match[0] if keep else " "
+        before, after = match.string[: match.start()][-1:], match.string[match.end() :][:1]
+        if match[0] in _APOSTROPHES and before and unicodedata.category(before)[0] in "LM" and after.isalpha():
+            return match[0]
+        return " " if unicodedata.category(match[0]).startswith("P") else match[0]  # signs such as $ and + are not punctuation
 
-    return lambda text: _APOSTROPHE_OR_SIGN.sub(replacement, text)
+    return lambda text: _SIGN.sub(replacement, text)
 
 
 def _tokenize(language: str) -> TextFunction:
@@ -88,7 +91,7 @@ def _detokenize(language: str) -> TextFunction:
 # Han, kana and bopomofo, East Asian punctuation, and all full-width forms. Not Hangul: Korean has spaces between words.
 _CJK = (
     "[\u2e80-\u2fdf\u3000-\u30ff\u3105-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\uff01-\uff9f\U00020000-\U0003ffff]"
+    "\uff01-\uff9f\uffe0-\uffe6\U00020000-\U0003ffff]"
 )
 _ONE_CJK = re.compile(_CJK)
 _BETWEEN_CJK = re.compile(rf"(?<={_CJK})\s+(?={_CJK})")

@@ -36,8 +36,8 @@ def expanded_for_tuning(
     note(f"corrections: {new} new hypotheses in {len(lists)} lists")
     if jackknifed:
         note(
-            f"note: {spec.table} was learned from these lists: here each list has what was learned from the other folds (jack-knifing). "
-            "Lists that it was not learned from need no folds"
+            f"note: {spec.table} was learned from these lists: here each list has what was learned from the other folds (jack-knifing), "
+            "without rows that were edited by hand. Lists that it was not learned from need no folds"
         )
     if spec.phrases:
         note_phrases(PhraseList.load(spec.phrases), lists, expanded)

@@ -14,6 +14,7 @@ from attlm_fairseq.cloze.blanking import BlankingOptions, blank_words
 from attlm_fairseq.cloze.questions import ClozeQuestion, read_questions
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.nbest.features.combination import log_linear
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.evaluation import Row, compare
 from attlm_fairseq.scoring.conversations import SIDE_BY_SIDE
@@ -152,7 +153,7 @@ def answer_cloze(
     log_probs = {of_lm.scorer.name: of_lm.log_probs for of_lm in answers}
     if shares:
         columns = zip(*(log_probs[name] for name in shares), strict=True)
-        log_probs[WEIGHTED_SUM] = [np.dot(list(shares.values()), of_lms) for of_lms in columns]
+        log_probs[WEIGHTED_SUM] = [log_linear(of_lms, list(shares.values())) for of_lms in columns]
     unknown = {of_lm.scorer.name: of_lm.unknown for of_lm in answers}
     return ClozeAnswers(_rows(asked, log_probs, seed), asked, log_probs, unknown)
 

@@ -95,7 +95,9 @@ def evaluate_corrections(
     if table is not None:
         path = Path(fspath(table))
         loaded = Corrections.load(path)
-        if not loaded.seen(read):
+        seen = loaded.seen(read)
+        loaded.warn_of_seen_lm(path, read, again=seen)
+        if not seen:
             warn_of_part(path, loaded.share_of(nbest.references for nbest in read))
             for nbest in read:
                 found.add(nbest, loaded)

@@ -338,10 +338,11 @@ def test_unusable_weights(weights, message):
         LogLinearLM([zero_lm(WORDS), zero_lm(WORDS)], weights)
 
 
-def test_no_word_gains_from_being_unknown(tmp_path, arpa):
+def test_no_word_gains_from_being_forbidden_or_missing(tmp_path, arpa):
     """To an LM with a negative weight; and one whose file has no ``<unk>`` would reward each such word by hundreds."""
     lm = LogLinearLM([random_lm([*WORDS, "new"]), KenLM(arpa)], [1.0, -0.5])
     assert sentence_score(lm, ["w1", "new"], -1000.0) == sentence_score(lm, ["w1", "new"])
+    assert sentence_score(lm, ["w1", "new"], -10.0) == pytest.approx(sentence_score(lm, ["w1", "new"]) + 5)
     lines = [line.replace("ngram 1=", "ngram 1=-") if line.startswith("ngram 1=") else line for line in arpa.read_text().splitlines()]
     lines = [line for line in lines if "<unk>" not in line]
     count = next(line for line in lines if line.startswith("ngram 1=")).partition("-")[2]

@@ -357,3 +357,16 @@ def test_a_long_unknown_word_does_not_fill_the_warning():
     count = OOVCount("lm")
     count.add([["x" * 1_000_000, "y" * 40]], [[True, True]])
     assert f"{'x' * 40}.. (1), {'y' * 40} (1)" in count.warning()
+
+
+@pytest.mark.parametrize(
+    ("step", "text", "expected"),
+    [
+        ("remove-punctuation", "cafe\u0301's", ["cafe\u0301's"]),
+        ("remove-punctuation", "\u0939\u093f\u0928\u094d\u0926\u0940's", ["\u0939\u093f\u0928\u094d\u0926\u0940's"]),
+        ("remove-punctuation", "'a' b' 's", ["a", "b", "s"]),
+        ("characters", "\uffe5500\u5143", ["\uffe5", "500", "\u5143"]),
+    ],
+)
+def test_marks_and_full_width_signs(step, text, expected, models):
+    assert words([step], text, models) == expected

@@ -19,6 +19,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS, AlignedPair, align_list
 from attlm_fairseq.nbest.corrections.corrector import Corrector
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES, Channel, expand
+from attlm_fairseq.nbest.corrections.exposure import held_share, warning_of_exposure
 from attlm_fairseq.nbest.corrections.letters import LetterChannel, learn_letters
 from attlm_fairseq.nbest.corrections.numbers import NumberChannel, learn_numbers
 from attlm_fairseq.nbest.corrections.phrase_list import PhraseList
@@ -106,11 +107,27 @@ class Corrections(Table):
         Raises:
             InputError: a list has no reference, there are no lists, or no LM can be estimated.
         """
-        estimated = self.lm == table.absolute().with_suffix(".arpa")
-        if self.own_lm and self.lm is not None:
-            estimated = self.own_lm == sha256(self.lm)  # unless the table has been edited to name another LM
-        learned = learn_corrections(lists, lm=None if estimated else self.lm, language=self.language)
+        learned = learn_corrections(lists, lm=None if self.estimated(table) else self.lm, language=self.language)
         return replace(learned, phrase_list=self.phrase_list, corrector=self.corrector)
+
+    def estimated(self, table: Path) -> bool:
+        """Return whether the LM was estimated from the references that the file ``table`` was learned from."""
+        if self.own_lm and self.lm is not None:
+            return self.own_lm == sha256(self.lm)  # unless the table has been edited to name another LM
+        return self.lm == table.absolute().with_suffix(".arpa")
+
+    def warn_of_seen_lm(self, table: Path, lists: Iterable[NbestList], again: bool) -> None:
+        """Warn if the LM that guides the search was trained on the references of these lists.
+
+        ``again``: an LM that was estimated is estimated again from other lists, and has not seen them.
+        """
+        from attlm_fairseq.scoring.kenlm_files import load_kenlm
+
+        if self.lm is None or (again and self.estimated(table)):
+            return
+        share = held_share(load_kenlm(self.lm), (text for nbest in lists for text in nbest.references))
+        if warning := warning_of_exposure(f"the LM of {table}", share):
+            note(warning)
 
     def best_of(self, words: Sequence[str]) -> Candidate | None:
         """Return the best text of the search for one hypothesis, words as ``alignment.bounded`` makes them; None if it is too long."""

@@ -59,7 +59,7 @@ class NumberWords:
         found = None
         for place in range(begin, min(begin + MAX_SPOKEN, len(words))):
             plain = words[place].strip(",$").lower()
-            if plain == self.joining and parts:
+            if self.joining and plain == self.joining and parts:
                 continue
             *pieces, last = plain.split("-")
             for ending in range(min(MAX_ENDING, len(last) - 1) + 1):

@@ -28,7 +28,8 @@ SHARPNESS = 10.0  # natural log that a similarity of 0 would cost
 MAX_PHRASES = 50_000
 MAX_WORDS = 8
 OFFERED = 5  # phrases for one stretch
-EXTRA_WORDS = 1  # a stretch may have more words than the phrase
+EXTRA_WORDS = 1  # a stretch may have more words than the longest phrase, and
+MAX_SPELLED = 24  # words of one letter or character, as in acronyms that are spelled and in Chinese in characters
 REMEMBERED = 1 << 16
 
 
@@ -102,8 +103,10 @@ class PhraseList:
 
     def edges(self, words: Sequence[str], begin: int, last: int) -> Iterator[Edge]:
         """Yield the phrases that may stand in the place of what begins at a word. ``words`` are bounded, ``last`` is the place of END."""
-        for end in range(begin + 1, min(begin + self._longest + EXTRA_WORDS, last) + 1):
+        for end in range(begin + 1, min(begin + MAX_SPELLED, last) + 1):
             stretch = tuple(words[begin:end])
+            if len(stretch) > self._longest + EXTRA_WORDS and not all(len(word) == 1 for word in stretch):
+                break
             for place, similarity in self._close(" ".join(stretch)):
                 phrase = self.phrases[place].words
                 if phrase != stretch:

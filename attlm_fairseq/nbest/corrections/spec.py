@@ -70,7 +70,10 @@ def expand_for_tuning(
     """
     loaded = spec.load()
     table = spec.table
-    if table is None or not loaded.seen(lists):
+    seen = table is not None and loaded.seen(lists)
+    if table is not None:
+        loaded.warn_of_seen_lm(table, lists, again=seen)
+    if table is None or not seen:
         if table is not None:
             warn_of_part(table, loaded.share_of(nbest.references for nbest in lists))
         return list(loaded.expand_all(lists, spec.candidates)), False

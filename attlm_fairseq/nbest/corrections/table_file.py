@@ -23,7 +23,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource, whole_file
 from attlm_fairseq.nbest.corrections.alignment import BEGIN, END
 from attlm_fairseq.nbest.corrections.letters import LetterChannel
-from attlm_fairseq.nbest.corrections.numbers import NumberChannel, number_words
+from attlm_fairseq.nbest.corrections.numbers import NumberChannel, check_language, number_words
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, Rule, Words
 from attlm_fairseq.nbest.fingerprints import known_share
 
@@ -130,6 +130,8 @@ class _Reader:
             shown = tuple(filter(None, examples.split(EXAMPLES)))
             self._add_phrase(tuple(source.split()), tuple(target.split()), log_prob, self._number(count or "0", "count", 0.0), shown)
         elif kind == "keep":
+            if source != target or len(source.split()) != 1:
+                raise self.error(f"found {source!r} that stays {target!r}, expected one word in both columns")
             self.kept[source] = log_prob
         elif kind == "number":
             self.ways.setdefault(source, {})[target] = log_prob
@@ -181,7 +183,7 @@ def read_table(path: Path) -> Table:
             message names the line.
     """
     source = TextSource(str(path), "a table of corrections")
-    if not source.head.startswith(TITLE.removesuffix("1")):
+    if source.head.partition("\n")[0].rstrip() != TITLE:
         source.close()
         raise InputError(f"is not a table of corrections: expected {TITLE!r} as the first line", path=path)
     reader = _Reader(path)
@@ -199,6 +201,8 @@ def read_table(path: Path) -> Table:
     if not about.get("lm"):
         raise InputError("names no LM: expected a line '# lm = FILE.arpa'", path=path)
     language = about.get("language", "en")
+    if reader.ways:
+        check_language(language)
     best = {source: sorted(rules, key=lambda rule: -rule.log_prob)[:MAX_TARGETS] for source, rules in reader.rules.items()}
     return Table(
         PhraseTable(best, reader.kept),
@@ -206,7 +210,7 @@ def read_table(path: Path) -> Table:
         LetterChannel(reader.changes, reader.inserts, reader.stop),
         path.absolute().parent / about["lm"],
         language,
-        int(about["lists"]) if about.get("lists", "").isdecimal() else 0,
+        int(about["lists"][:18]) if about.get("lists", "").isdecimal() else 0,
         about.get("references", ""),
         about.get("lm of the references", ""),
     )

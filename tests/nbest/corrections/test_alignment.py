@@ -48,8 +48,8 @@ def test_texts_beyond_reason_are_left_out() -> None:
 
 
 def test_pairs_have_boundaries_that_are_words_as_they_are(tmp_path):
-    lists = [NbestList(str(i), [Hypothesis("a </s> b")], ("<s> a b",)) for i in range(VALID_EVERY)]
+    lists = [NbestList(str(i), [Hypothesis(f"a </s> {i}")], (f"<s> a {i}",)) for i in range(VALID_EVERY)]
     write_pairs(lists, tmp_path / "pairs")
-    for split, count in (("train", VALID_EVERY - 1), ("valid", 1)):
-        assert (tmp_path / "pairs" / f"{split}.hyp").read_text() == "a </s> b\n" * count
-        assert (tmp_path / "pairs" / f"{split}.ref").read_text() == "<s> a b\n" * count
+    for split, places in (("train", range(VALID_EVERY - 1)), ("valid", [VALID_EVERY - 1])):
+        assert (tmp_path / "pairs" / f"{split}.hyp").read_text() == "".join(f"a </s> {i}\n" for i in places)
+        assert (tmp_path / "pairs" / f"{split}.ref").read_text() == "".join(f"<s> a {i}\n" for i in places)

@@ -126,5 +126,10 @@ def test_pairs_for_fairseq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert texts["train.ref"][:3] == ["c 1", "c 1", "c 2"]
     assert "already exists" in refused("corrections", "pairs", "train.json", "-o", "pairs")
     (tmp_path / "few.json").write_text(json.dumps(items[:3]))
-    assert "20 lists at least" in refused("corrections", "pairs", "few.json", "-o", "few")
+    (tmp_path / "again.json").write_text(json.dumps(items * 2))  # the lists of an utterance go the same way
+    run("corrections", "pairs", "again.json", "-o", "again")
+    again = {path.name: path.read_text().splitlines() for path in (tmp_path / "again").iterdir()}
+    assert again["valid.ref"] == ["c 20", "c 40"] * 2
+    assert not {*again["valid.ref"]} & {*again["train.ref"]}
+    assert "20 utterances at least" in refused("corrections", "pairs", "few.json", "-o", "few")
     assert not (tmp_path / "few").exists()

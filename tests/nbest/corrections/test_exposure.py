@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from cli_runs import run
 
 import attlm_fairseq as attlm
 from attlm_fairseq.nbest.corrections.exposure import MIN_RARE, MIN_SCORED, SEEN_COST, rare_word_cost, warning_of_exposure
+from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 
 
@@ -77,3 +80,21 @@ def test_an_ngram_lm_that_has_seen_the_text_is_told_by_mix(folder):
     told = run("mix", "seen.txt", "--kenlm", "lm.arpa", "--kenlm", "seen=seen.arpa").stderr
     assert "WARNING: seen has seen the text: all n-grams of 100% of the sentences are in it" in told
     assert "kenlm has seen" not in told
+
+
+def test_an_lm_of_the_search_that_has_seen_the_lists_is_told(folder, caplog):
+    """One that was estimated is estimated again for each fold; one that is given is not."""
+    sentences = texts(60)
+    lists = [[sentence, sentence.replace("f1", "f2")] for sentence in sentences]
+    Path("seen.txt").write_text("\n".join(sentences) + "\n")
+    attlm.estimate_ngram("seen.txt", "seen.arpa", 3, attlm.NgramOptions(discount_fallback=True))
+    attlm.learn_corrections(lists, sentences).save("own.tsv")
+    attlm.learn_corrections(lists, sentences, lm="seen.arpa").save("given.tsv")
+    told = {}
+    for table in ("own.tsv", "given.tsv"):
+        caplog.clear()
+        config = attlm.run_config()
+        config = replace(config, candidates=CandidateSpec(Path(table)))
+        attlm.tune(lists, sentences, config=config, options=attlm.TuneOptions(restarts=0))
+        told[table] = "the LM of given.tsv has seen the references" in caplog.text
+    assert told == {"own.tsv": False, "given.tsv": True}

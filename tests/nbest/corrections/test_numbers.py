@@ -93,3 +93,9 @@ def test_numbers_that_num2words_cannot_spell_are_left_out(language: str) -> None
     with collected() as told:
         check_language(language)
     assert ["no ordinal numbers" in line for line in told] == ([] if any(words.ordinals) else [True])
+
+
+@pytest.mark.parametrize(("language", "first", "second"), [("fr", "vingt", "deux"), ("en", "twenty", "five")])
+def test_a_comma_alone_ends_a_number(language, first, second):
+    read = number_words(language).read(["<s>", first, ",", second, "</s>"], 1)
+    assert (read.end, read.value) == (2, 20)

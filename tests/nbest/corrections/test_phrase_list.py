@@ -98,3 +98,15 @@ def test_the_spellings_of_a_repeated_phrase_are_joined(tmp_path: Path) -> None:
         (("Nguyen",), 2.0, ("nguyen", "win", "nooyen")),
         (("Kubernetes",), 1.0, ("kubernetes",)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("phrase", "text"), [("KLM", "fly k l m to boston"), ("\u5317\u4eac\u5927\u5b66", "\u6211 \u5728 \u5317 \u4eac \u5927 \u5b66")]
+)
+def test_words_of_one_letter_may_be_any_number(phrase, text, tmp_path):
+    (tmp_path / "phrases").write_text(f"{phrase}\n", encoding="utf-8")
+    words = ["<s>", *text.split(), "</s>"]
+    edges = PhraseList.load(tmp_path / "phrases").edges(words, words.index("k" if "k" in words else "\u5317"), len(words) - 1)
+    found = {edge.end: edge for edge in edges if edge.target == (phrase,)}
+    whole = words.index("m" if "m" in words else "\u5b66") + 1
+    assert found[whole].log_prob == 0.0
