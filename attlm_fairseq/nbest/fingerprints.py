@@ -8,29 +8,30 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 FINGERPRINT_HASHES = 1024  # lists that are 1 in 200 of those that were learned from have 5 of these on average
+TABLE_HASHES = 1 << 14  # in a table of corrections, which may be learned from 100,000 lists: 16 of 100 that it was learned from
 EARLIER_HASHES = 64  # of files of earlier versions
 HASH_DIGITS = 8  # hexadecimal
 MOST = 0.5  # share of known references above which lists count as those that something was learned from
 SOME = 0.1  # below, known references are utterances that are often said
 
 
-def fingerprint(references: Iterable[Sequence[str]]) -> str:
-    """Return the smallest hashes of the references, joined.
+def fingerprint(references: Iterable[Sequence[str]], hashes: int = FINGERPRINT_HASHES) -> str:
+    """Return the smallest ``hashes`` of the references, joined.
 
     They are a sample of the references that does not depend on order, format or other lists.
     """
-    return "".join(sorted(_hashes(references))[:FINGERPRINT_HASHES])
+    return "".join(sorted(_hashes(references))[:hashes])
 
 
 def known_share(references: Iterable[Sequence[str]], of: str) -> float:
     """Return the share of the distinct references that the fingerprint ``of`` covers.
 
-    The share is exact if ``of`` was made from at most ``FINGERPRINT_HASHES`` references, else an estimate, from the hashes within
+    The share is exact if ``of`` has the hashes of all references that it was made from, else an estimate, from the hashes within
     the sample's range. It is 0 if none is: a small part of very many references can be missed.
     """
     known = {of[place : place + HASH_DIGITS] for place in range(0, len(of), HASH_DIGITS)}
     hashes = _hashes(references)
-    if len(known) in (EARLIER_HASHES, FINGERPRINT_HASHES):
+    if len(known) in (EARLIER_HASHES, FINGERPRINT_HASHES, TABLE_HASHES):
         hashes = {value for value in hashes if value <= max(known)}
     return len(hashes & known) / len(hashes) if hashes else 0.0
 

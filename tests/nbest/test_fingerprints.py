@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
-from attlm_fairseq.nbest.fingerprints import EARLIER_HASHES, FINGERPRINT_HASHES, HASH_DIGITS, fingerprint, known_share, same_utterance
+from attlm_fairseq.nbest.fingerprints import (
+    EARLIER_HASHES,
+    FINGERPRINT_HASHES,
+    HASH_DIGITS,
+    MOST,
+    TABLE_HASHES,
+    fingerprint,
+    known_share,
+    same_utterance,
+)
 
 
 def references(first: int, last: int) -> list[tuple[str, ...]]:
@@ -62,3 +72,15 @@ def test_lists_of_one_utterance_are_found_over_several_links():
     assert same_utterance(of_lists, texts, lambda text: text).tolist() == [0, 1, 0, 1, 0, 2, 2]
     assert same_utterance([["a-b"], ["ab"]], [["x"], ["y"]], lambda text: text.replace("-", "")).tolist() == [0, 0]
     assert same_utterance([["x"], ["y"]], [["y"], ["x"]], lambda text: text).tolist() == [0, 1]  # a reference is not a hypothesis
+
+
+def test_a_table_of_very_many_lists_still_knows_them():
+    """100 lists of 100,000, and 100 of which a fifth is among them: 16 hashes of each are in the range of a sample of 16,384."""
+    learned = [(f"reference {number}",) for number in range(100_000)]
+    table = fingerprint(learned, TABLE_HASHES)
+    assert known_share(learned[500:600], table) == 1
+    shares = [
+        known_share([*learned[of : of + 20], *((f"other {of} {number}",) for number in range(80))], table) for of in range(0, 2000, 100)
+    ]
+    assert max(shares) < MOST
+    assert np.mean(shares) == pytest.approx(0.2, abs=0.05)

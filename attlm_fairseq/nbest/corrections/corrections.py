@@ -27,7 +27,7 @@ from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, learn_phra
 from attlm_fairseq.nbest.corrections.search import Candidate, KenLMSearch, NoLM, Search, SearchLM
 from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
 from attlm_fairseq.nbest.corrections.table_file import Table, read_table, write_table
-from attlm_fairseq.nbest.fingerprints import MOST, SOME, fingerprint
+from attlm_fairseq.nbest.fingerprints import MOST, SOME, TABLE_HASHES, fingerprint
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
@@ -250,7 +250,7 @@ def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, lan
         lm,
         language,
         count,
-        fingerprint([[text] for text in texts]),
+        fingerprint(([text] for text in texts), TABLE_HASHES),
         own_lm="no" if folder is None else sha256(lm),
         _folder=folder,
     )

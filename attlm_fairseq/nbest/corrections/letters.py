@@ -22,6 +22,8 @@ MAX_LETTERS = 32
 IDENTITY = 1.0  # pseudo-counts of each source letter
 OTHER = 0.5  # pseudo-count shared by all other targets
 INSERTED = 0.5  # pseudo-count shared by all inserted letters
+MANY_LETTERS = 200  # of so many, as in Chinese and Korean, only changes that were seen are kept: all would be millions
+SEEN = 0.01  # expected number of times
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,10 @@ def estimate(spellings: Mapping[tuple[str, str], float]) -> LetterChannel:
     with np.errstate(divide="ignore"):
         costs, insert_costs = -np.log(changes), -np.log(inserts)
     options = [*letters, ""]
+    kept = (changed >= SEEN) | (size <= MANY_LETTERS)
+    kept[np.arange(size), np.arange(size)] = kept[:, size] = True  # what stays, and what is left out
     return LetterChannel(
-        {a: {options[b]: float(costs[i, b]) for b in range(size + 1)} for i, a in enumerate(letters)},
+        {a: {options[b]: float(costs[i, b]) for b in np.flatnonzero(kept[i]).tolist()} for i, a in enumerate(letters)},
         {b: float(insert_costs[i]) for i, b in enumerate(letters)},
         -math.log(1.0 - float(inserts.sum())),
     )

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from attlm_fairseq.nbest.corrections import letters
 from attlm_fairseq.nbest.corrections.alignment import align_list
 from attlm_fairseq.nbest.corrections.letters import LetterChannel, _expected, _matrix, alike, estimate, learn_letters
 from attlm_fairseq.nbest.corrections.spelling import MAX_COST, SpellingSearch
@@ -108,3 +109,15 @@ def test_nothing_is_found_beyond_the_cost_or_without_a_channel() -> None:
     assert cost("q" * 9, "twa", channel) > MAX_COST
     assert not list(SpellingSearch(channel, ["twa"]).options(["q" * 9], 0, 1))
     assert not list(SpellingSearch(LetterChannel(), ["twa"]).options(["twb"], 0, 1))
+
+
+def test_of_large_alphabets_only_changes_that_were_seen_are_kept(monkeypatch):
+    words = [chr(0xAC00 + number) + chr(0xAC01 + number) for number in range(letters.MANY_LETTERS + 20)]
+    spellings = {(word, word): 3.0 for word in words} | {(words[5], words[5][0] + "b"): 1.0}
+    few = letters.estimate(spellings)
+    assert max(len(targets) for targets in few.changes.values()) <= 3
+    assert "b" in few.changes[words[5][1]]
+    monkeypatch.setattr(letters, "MANY_LETTERS", 10_000)
+    every = letters.estimate(spellings)
+    assert sum(map(len, every.changes.values())) > 40_000
+    assert all(every.changes[a][b] == cost for a, targets in few.changes.items() for b, cost in targets.items())
