@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -60,15 +61,23 @@ def loaded_whisper(folder: str, recordings: list[str]) -> tuple[Any, Any, dict[s
     return model, processor.tokenizer, {"input_features": features.input_features}
 
 
+def weighted(text: str) -> tuple[str, float]:
+    """Return file and weight of FILE=WEIGHT, for argparse, which makes an error one line."""
+    path, _, weight = text.rpartition("=")
+    if not path or not Path(path).exists():
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected FILE=WEIGHT with a file that is there, such as lm.arpa=0.3")
+    return path, float(weight)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lm", action="append", required=True, metavar="FILE=WEIGHT", help="a language model of words; repeatable")
+    parser.add_argument("--lm", action="append", required=True, metavar="FILE=WEIGHT", type=weighted, help="a language model of words; repeatable")
     parser.add_argument("--model", help="folder of a Whisper")
     parser.add_argument("--max-tokens", type=int, default=30)
     parser.add_argument("recordings", nargs="*", help="mono files of 16 kHz")
     options = parser.parse_args()
     model, tokenizer, inputs = loaded_whisper(options.model, options.recordings) if options.model else random_whisper()
-    lms = LogLinearLM.load({path: float(weight) for path, _, weight in (lm.rpartition("=") for lm in options.lm)})
+    lms = LogLinearLM.load(dict(options.lm))
     # Whisper writes capitals and punctuation, which the language models have not seen
     fusion = LookAheadWordLM(lms, tokenizer_texts(tokenizer, lowercase=True, ignore=",.?!"), ends=[tokenizer.eos_token_id])
     prompt = len(getattr(tokenizer, "prefix_tokens", [])) or 1  # start, language, task and time tokens are not text
