@@ -71,9 +71,7 @@ def weighted(text: str) -> tuple[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--lm", action="append", required=True, metavar="FILE=WEIGHT", type=weighted, help="an LM of words; repeatable"
-    )
+    parser.add_argument("--lm", action="append", required=True, metavar="FILE=WEIGHT", type=weighted, help="an LM of words; repeatable")
     parser.add_argument("--model", help="folder of a Whisper")
     parser.add_argument("--max-tokens", type=int, default=30)
     parser.add_argument("recordings", nargs="*", help="mono files of 16 kHz")
