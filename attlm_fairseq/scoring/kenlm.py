@@ -179,8 +179,9 @@ class KenLMScorer(Scorer):
         return self.oov_notes()
 
     def oov_notes(self) -> list[str]:
-        """Return one line if an unknown word was scored by a model without a probability for it."""
-        if not self._met_unknown or self._unknown_log10 > MISSING_LOG10:
+        """Return one line if an unknown word was scored, since the last call, by a model without a probability for it."""
+        met, self._met_unknown = self._met_unknown, False  # a program's next run tells only of its own words
+        if not met or self._unknown_log10 > MISSING_LOG10:
             return []
         return [
             f"WARNING: {self.name}: {self.path.name} has no probability for <unk>, so each unknown word gets ln p = "
