@@ -13,12 +13,12 @@ the mean change of WER in points and, in brackets, the worst of the trials; belo
 from __future__ import annotations
 
 import argparse
-import logging
 from collections.abc import Sequence
 
 import numpy as np
 
 from attlm_fairseq import TuneOptions, rescore, tune
+from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.metrics import corpus_score, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
@@ -37,11 +37,11 @@ def main() -> None:
     parser.add_argument("--lists", default="20,100,500", help="numbers of lists to tune on")
     parser.add_argument("--trials", type=int, default=8)
     options = parser.parse_args()
-    logging.getLogger("attlm_fairseq").setLevel(logging.ERROR)  # tune's notes on each trial
     print(f"| slope of the LM | lists | input WER | {' | '.join(WAYS)} |\n|{'---|' * (3 + len(WAYS))}")
     for slope in map(float, options.slopes.split(",")):
         for count in map(int, options.lists.split(",")):
-            found = np.array([trial(slope, count, seed) for seed in range(options.trials)])
+            with collected():  # tune's notes on each trial
+                found = np.array([trial(slope, count, seed) for seed in range(options.trials)])
             changes = [f"{mean:+.2f} ({worst:+.2f})" for mean, worst in zip(found[:, 1:].mean(0), found[:, 1:].max(0), strict=True)]
             print(f"| {slope:g} | {count} | {found[:, 0].mean():.2f} | {' | '.join(changes)} |", flush=True)
 

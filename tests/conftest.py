@@ -59,10 +59,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup() -> None:
-    """Let the package's loggers speak as in a new process: libraries that other tests import or run can switch loggers off."""
+    """Let the package's loggers speak as in a new process: what other tests import or run can switch loggers off."""
     for name, logger in logging.root.manager.loggerDict.items():
         if isinstance(logger, logging.Logger) and name.partition(".")[0] == "attlm_fairseq":
             logger.disabled, logger.propagate = False, True
+            logger.setLevel(logging.NOTSET)
 
 
 def pytest_collection_finish() -> None:

@@ -221,6 +221,7 @@ def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile]
         for nbest in lists:
             if not nbest.references:
                 raise nbest.error(f"list {nbest.id!r} has no reference: give files with one line per list (--refs)")
+        note_silence([nbest.references for nbest in lists], "the lists' own references")
         return lists
     ids = [nbest.id for nbest in lists]
     matched = [match_lines(ids, file, by) for file in references]
@@ -235,13 +236,18 @@ def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile]
     if by is None and not any(found.by_id for found in matched) and (warning := sorted_as_text(ids)):
         note(warning)
     given = [_given(texts) for texts in zip(*(found.texts for found in matched), strict=True)]
-    silent = sum(not any(text.strip() for text in texts) for texts in given)
-    if 0 < silent < len(lists):
+    note_silence(given, str(matched[0].file.path))
+    return [replace(nbest, references=texts) for nbest, texts in zip(lists, given, strict=True)]
+
+
+def note_silence(references: Sequence[Sequence[str]], where: str) -> None:
+    """Log how many of the lists have blank references only, unless all or none have."""
+    silent = sum(not any(text.strip() for text in texts) for texts in references)
+    if 0 < silent < len(references):
         note(
-            f"note: {matched[0].file.path}: {silent} of {len(lists)} references are blank, that is, silence: every word of their lists "
+            f"note: {where}: {silent} of {len(references)} references are blank, that is, silence: every word of their lists "
             "counts as wrong"
         )
-    return [replace(nbest, references=texts) for nbest, texts in zip(lists, given, strict=True)]
 
 
 def check_by(by: By | None) -> None:

@@ -137,6 +137,7 @@ def fit_context(
     """
     given = run_config(config, lms=lms)
     require_lms(given)
+    find = [find] if isinstance(find, str) else find
     if unknown := [name for name in find if name not in FINDABLE]:
         raise InputError(f"{unknown[0]!r} cannot be found: expected {', '.join(FINDABLE)}")
     run = replace(given, lms=tuple(lm.unpacked() for lm in given.lms), context=given.context or ContextSpec("all"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 import fairseq.utils
@@ -62,7 +63,9 @@ def test_gradients_on_the_cpu_are_clipped_there_on_a_machine_with_another_device
         "device='cuda') to create tensors.",
     ],
 )
-def test_warnings_of_gpus_are_left_out(message):
+def test_warnings_of_gpus_are_left_out_in_commands(message, monkeypatch):
+    monkeypatch.setattr(plugin, "is_command", lambda: True)
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     with warnings.catch_warnings(record=True) as found:
         plugin.register()
         warnings.warn(message, stacklevel=1)

@@ -26,8 +26,8 @@ def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: Nbes
 def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList) -> tuple[dict[str, float], str]:
     """Return the weights with 1 for the decoder's own score, unless the weights already cover it, and a line for the user.
 
-    It is added if an LM of the run has a weight and neither a score of the list nor ``rank`` has one. The decoder's score is
-    the only score of the list, or the one with a name in DECODER_SCORES.
+    It is added if an LM of the run, or a feature of its LMs, has a weight and neither a score of the list nor ``rank`` has one.
+    The decoder's score is the only score of the list, or the one with a name in DECODER_SCORES.
 
     Args:
         run: the LMs.
@@ -42,7 +42,9 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
     lms = {*nbest.hypotheses[0].lm_scores, *(lm.name for lm in run.scored)}
     earlier = {score_key(name) for name in lms} - {AM_SCORE}  # in a HyPoradise file that the same LMs have rescored before
     own = _own_scores(nbest, lms | earlier)
-    if not any(weights.get(lm.name) for lm in run.scored) or any(name in weights for name in (*own, "rank")) or not own:
+    names = [lm.name for lm in run.scored]
+    of_lms = any(weight and (name in names or is_lm_feature(name, names)) for name, weight in weights.items())
+    if not of_lms or any(name in weights for name in (*own, "rank")) or not own:
         return dict(weights), ""
     everywhere = [name for name in own if nbest.sparse or all(name in hypothesis.scores for hypothesis in nbest.hypotheses)]
     decoder = main_score(everywhere)
