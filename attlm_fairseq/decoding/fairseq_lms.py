@@ -20,9 +20,9 @@ from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.fusion_lm import FusionLM
 from attlm_fairseq.decoding.incremental_lm import IncrementalLM
 from attlm_fairseq.decoding.log_linear_lm import load_stateful_lm, require_unknown
-from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET, LookAheadWordLM
+from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET
 from attlm_fairseq.decoding.ngram_tokens import NgramTokens
-from attlm_fairseq.decoding.token_fusion import TokenFusion
+from attlm_fairseq.decoding.stateful_lm import StatefulLM
 from attlm_fairseq.decoding.vocabulary_map import SAME_UNITS, fit_vocabulary
 from attlm_fairseq.errors import InputError, NoDictionaryError
 from attlm_fairseq.modules.families import family_of
@@ -41,11 +41,12 @@ class FusedLM:
     ngram: NgramTokens | None = None
     """The same LM for single tokens, if these are cheaper than a whole distribution; else None."""
 
+    by_history: StatefulLM | None = None
+    """The same LM, or the LM of words that it looks ahead with, if its scores are computed by history; else None."""
+
     def weighted(self, weight: float) -> FusedLM:
         """Return the LM with this weight. Raises InputError for an n-gram LM without ``<unk>`` if the weight is negative."""
-        if isinstance(self.lm, FusionLM) and isinstance(self.lm.fusion, TokenFusion | LookAheadWordLM):
-            for lm in self.lm.fusion.lms.lms:
-                require_unknown(lm, weight)
+        require_unknown(self.by_history, weight)
         return replace(self, weight=weight)
 
 
@@ -148,8 +149,8 @@ def load_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = LoadOptio
         kenlm = KenLM(path)
         ngram = NgramTokens(kenlm, vocabulary)
         if ngram.missing == len(vocabulary.symbols[UNK + 1 :]):
-            raise InputError(f"knows none of the decoder's {ngram.missing} symbols: {SAME_UNITS}", path=path)
-        return FusedLM(str(path), FusionLM.of_tokens(kenlm, vocabulary), missing=ngram.missing, ngram=ngram)
+            raise InputError(f"has none of the decoder's {ngram.missing} symbols: {SAME_UNITS}", path=path)
+        return FusedLM(str(path), FusionLM.of_tokens(kenlm, vocabulary), missing=ngram.missing, ngram=ngram, by_history=kenlm)
     lm = load_folder_or_checkpoint(path, options)
     fitted = fit_vocabulary(lm, vocabulary, path, options.by_symbol)
     return FusedLM(str(path), fitted, missing=lm.vocabulary.ids(vocabulary.symbols[UNK + 1 :]).count(UNK))
@@ -205,6 +206,6 @@ def load_word_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = Load
         raise InputError(f"--word-lm-unk-offset {options.unk_offset}: expected a finite number; -1000 forbids unknown words")
     lm = load_stateful_lm(path, options.device, precision=options.precision)
     try:
-        return FusedLM(str(path), FusionLM.of_words(lm, vocabulary, options.unk_offset))
+        return FusedLM(str(path), FusionLM.of_words(lm, vocabulary, options.unk_offset), by_history=lm)
     except ValueError as error:
         raise InputError(f"is to guide subwords, but {error}; give an LM of the decoder's own units with --lms", path=path) from None

@@ -117,10 +117,9 @@ class FusionLogitsProcessor(LogitsProcessor):
         while known and prefix[:known] not in states:
             known -= 1
         state = states[prefix[:known]] if prefix[:known] in states else self.fusion.start()
-        ends = getattr(self.fusion, "ends", ())
-        begun = self.prompt_length > 0 or any(token not in ends for token in prefix[:known])
+        begun = self.prompt_length > 0 or any(token not in self.fusion.ends for token in prefix[:known])
         for token in prefix[known:]:
-            begun = begun or token not in ends
+            begun = begun or token not in self.fusion.ends
             if token < self.fusion.size and begun:  # in a prompt, the end token also pads and begins
                 _, state = self.fusion.score(state, token)
         return state

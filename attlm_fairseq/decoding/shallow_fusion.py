@@ -21,6 +21,10 @@ class ShallowFusion(Protocol):
     size: int
     """U: the number of the decoder's tokens."""
 
+    @property
+    def ends(self) -> Collection[int]:
+        """Return the tokens that end a sentence; none if no token does."""
+
     def start(self) -> Any:
         """Return the state of an empty hypothesis."""
 

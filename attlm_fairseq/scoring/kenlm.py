@@ -78,11 +78,16 @@ class KenLM:
         return END
 
     @property
-    def lacks_unknown(self) -> bool:
-        """Return whether the file has no probability for ``<unk>``."""
+    def unknown_log10(self) -> float:
+        """Return log10 p(``<unk>``) without a history."""
         state = kenlm.State()
         self.model.NullContextWrite(state)
-        return bool(self.model.BaseScore(state, UNKNOWN, kenlm.State()) <= MISSING_LOG10)
+        return float(self.model.BaseScore(state, UNKNOWN, kenlm.State()))
+
+    @property
+    def lacks_unknown(self) -> bool:
+        """Return whether the file has no probability for ``<unk>``."""
+        return self.unknown_log10 <= MISSING_LOG10
 
     def _token(self, word: str) -> str:
         """Return the word as KenLM looks it up, or ``<unk>`` for an unknown word."""
@@ -145,9 +150,6 @@ class KenLMScorer(Scorer):
         self.order = self.lm.order
         self.ngrams = read_ngram_counts(path)
         self._hash = FileHash(path)
-        state = kenlm.State()
-        self.lm.model.NullContextWrite(state)
-        self._unknown_log10 = self.lm.model.BaseScore(state, UNKNOWN, kenlm.State())
         self._met_unknown = False
 
     def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
@@ -181,11 +183,11 @@ class KenLMScorer(Scorer):
     def oov_notes(self) -> list[str]:
         """Return one line if an unknown word was scored, since the last call, by a model without a probability for it."""
         met, self._met_unknown = self._met_unknown, False  # a program's next run tells only of its own words
-        if not met or self._unknown_log10 > MISSING_LOG10:
+        if not met or not self.lm.lacks_unknown:
             return []
         return [
             f"WARNING: {self.name}: {self.path.name} has no probability for <unk>, so each unknown word gets ln p = "
-            f"{self._unknown_log10 * LN_10:.0f}, which outweighs all else: use `--oov {self.name}=penalty:-12`, or estimate the LM "
+            f"{self.lm.unknown_log10 * LN_10:.0f}, which outweighs all else: use `--oov {self.name}=penalty:-12`, or estimate the LM "
             "with `attlm ngram`"
         ]
 
@@ -198,7 +200,7 @@ class KenLMScorer(Scorer):
             "ngrams": list(self.ngrams),
             "vocabulary": self.ngrams[0],
             "OOV policy": "p(<unk>) for each unknown word, and for <s> and </s> as words",
-            "ln p(<unk>)": self._unknown_log10 * LN_10,
+            "ln p(<unk>)": self.lm.unknown_log10 * LN_10,
         }
 
 

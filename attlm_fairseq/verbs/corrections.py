@@ -13,7 +13,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections import learn_corrections as learn
-from attlm_fairseq.nbest.corrections.corrections import estimate_search_lm, warn_of_part
+from attlm_fairseq.nbest.corrections.corrections import estimate_search_lm
 from attlm_fairseq.nbest.corrections.jackknife import FOLDS, by_folds, folds_of, splits
 from attlm_fairseq.nbest.corrections.numbers import check_language
 from attlm_fairseq.nbest.corrections.pairs import write_pairs
@@ -95,10 +95,7 @@ def evaluate_corrections(
     if table is not None:
         path = Path(fspath(table))
         loaded = Corrections.load(path)
-        seen = loaded.seen(read)
-        loaded.warn_of_seen_lm(path, read, again=seen)
-        if not seen:
-            warn_of_part(path, loaded.share_of(nbest.references for nbest in read))
+        if not loaded.needs_folds(path, read):
             for nbest in read:
                 found.add(nbest, loaded)
             return found

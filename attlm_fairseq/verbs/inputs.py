@@ -259,7 +259,7 @@ def title_of(what: str, lists: Lists) -> str:
 
 def _list_of(place: int, given: NbestList | Hypotheses) -> NbestList:
     if isinstance(given, NbestList):
-        nbest = _with_plain_scores(given)
+        nbest = _checked(given)
     else:
         nbest = NbestList(str(place), [_hypothesis_of(place, one) for one in _sequence(place, given)])
     if not nbest.hypotheses:
@@ -268,8 +268,11 @@ def _list_of(place: int, given: NbestList | Hypotheses) -> NbestList:
     return _ranked(nbest) if 0 in ranks or len(ranks) < len(nbest.hypotheses) else nbest
 
 
-def _with_plain_scores(nbest: NbestList) -> NbestList:
-    """Return the list with scores that are Python's numbers, as files hold them. Raises InputError for what is no text or number."""
+def _checked(nbest: NbestList) -> NbestList:
+    """Return the list of a program with scores that are Python's numbers, as files hold them.
+
+    Raises InputError for a hypothesis, text or reference of another type, or a score that is not a number.
+    """
     for hypothesis in nbest.hypotheses:
         if not (isinstance(hypothesis, Hypothesis) and isinstance(hypothesis.text, str) and isinstance(hypothesis.scores, Mapping)):
             raise nbest.error(f"list {nbest.id!r} holds {_shown(hypothesis)}: expected attlm.Hypothesis(TEXT, {{NAME: NUMBER}})")

@@ -111,9 +111,10 @@ class TuneOptions:
             if getattr(self, name) not in values:
                 raise InputError(f"the value of {name} is {getattr(self, name)!r}: expected {' or '.join(map(repr, values))}")
         for name, bounds in self.intervals.items():
-            is_pair = isinstance(bounds, Sequence) and len(bounds) == 2 and all(isinstance(bound, Real) for bound in bounds)
-            if not (is_pair and bounds[0] <= bounds[1] and bounds[0] < math.inf and bounds[1] > -math.inf):
-                raise InputError(f"the interval of {name} is {bounds!r}: expected the lowest and the highest weight")
+            try:
+                SearchOptions(intervals={name: bounds})
+            except (TypeError, ValueError):
+                raise InputError(f"the interval of {name} is {bounds!r}: expected the lowest and the highest weight") from None
         if self.objective == "risk" and self.intervals:
             raise InputError("--interval and --fix are of the line search: they do not go with --objective risk")
         if self.folds and self.folds < MIN_FOLDS:

@@ -254,18 +254,19 @@ def check_source(source: str | None, run: RunConfig | None, metric: Metric) -> N
         raise InputError(f"--source is for translation models (--mt) and --metric {PREFIX}COMMAND, and there is neither")
 
 
-def warn_of_unused(output: Path, run: RunConfig, found: tuple[str, ...] = ()) -> None:
+def warn_of_unused(output: Path, run: RunConfig, found: tuple[str, ...] = (), of_lms: tuple[str, ...] = ()) -> None:
     """Warn, before the work begins, of what the existing output file holds that this run does not use and would remove.
 
     Args:
         output: the file to be written.
         run: the run.
         found: the tables of the file that this run will fill.
+        of_lms: the settings of LMs that this run will find.
 
     Raises:
         InputError: the file is not an ``attlm.toml``.
     """
-    if gone := [table for table in unused(output, run) if table not in found]:
+    if gone := [table for table in unused(output, run, of_lms) if table not in found]:
         note(
             f"WARNING: {output} holds what this run does not use, and will be without it: {', '.join(gone)}; "
             f"--config {output} uses and keeps it, -o writes elsewhere"

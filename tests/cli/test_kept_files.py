@@ -109,3 +109,15 @@ def test_a_kaldi_file_becomes_a_folder(kaldi):
     attlm.write_nbest(attlm.read_nbest("k.txt"), "new/", "kaldi")
     assert Path("new/text").read_text() == TEXT
     run("convert", "nbest/", "-o", "-", "--to", "kaldi")  # standard output is no folder: text lines
+
+
+def test_settings_of_an_earlier_fit_do_not_go_unsaid(folder):  # noqa: F811
+    """The same search may replace what it found; another one tells what it will remove."""
+    (folder / "valid").write_text("the cat sat on the mat\na dog ran\n" * 20)
+    lm = ("fit", "valid", "--lm", "lm=lm.pt")
+    for _ in range(2):
+        assert "[lm.lm]" not in run(*lm, "--find", "neural-cache", "--find", "temperature").stderr
+    assert "temperature" in Path("attlm.toml").read_text()
+    assert (
+        "WARNING: attlm.toml holds what this run does not use, and will be without it: [lm.lm]" in run(*lm, "--find", "neural-cache").stderr
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from cli_runs import refused
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import own_folder, remove_left_behind, whole_file, whole_folder
@@ -97,3 +99,12 @@ def test_a_model_of_a_killed_run_is_made_again(tmp_path):
     assert list(tmp_path.glob(f"{TEMPORARY}*")), "it was killed too late"
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lm.arpa", "text"]
+
+
+@pytest.mark.parametrize("context", ["file:nosuch", "file:some"])
+def test_an_error_before_the_first_score_leaves_nothing(folder, context):
+    lines = [json.dumps({"id": f"u{number}", "hyps": [{"text": "a dog"}, {"text": "a cat"}]}) for number in range(3)]
+    (folder / "lists.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "some").write_text("u0 c\n")
+    refused("rescore", "lists.jsonl", "--lm", "lm.pt", "--weight", "lm=1", "--context", context, "-o", "out.jsonl")
+    assert not list(folder.glob("out*"))

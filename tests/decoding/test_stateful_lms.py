@@ -15,8 +15,7 @@ from toy_lms import random_lm, write_arpa, zero_lm
 
 from attlm_fairseq.checkpoints.vocabulary import SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.decoding.cache import HistoryCache
-from attlm_fairseq.decoding.fairseq_lms import FusedLM
-from attlm_fairseq.decoding.fusion_lm import FusionLM
+from attlm_fairseq.decoding.fairseq_lms import load_lm
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.errors import InputError
@@ -353,4 +352,4 @@ def test_no_word_gains_from_being_forbidden_or_missing(tmp_path, arpa):
     with pytest.raises(InputError, match=r"without\.arpa: has no probability for <unk>, and the weight -0\.2"):
         LogLinearLM([KenLM(arpa), KenLM(without)], [0.5, -0.2])
     with pytest.raises(InputError, match="has no probability for <unk>"):
-        FusedLM("lm", FusionLM.of_tokens(KenLM(without), Vocabulary([*SPECIAL_SYMBOLS, *WORDS]))).weighted(-0.2)
+        load_lm(without, Vocabulary([*SPECIAL_SYMBOLS, *WORDS])).weighted(-0.2)

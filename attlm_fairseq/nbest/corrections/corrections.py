@@ -116,18 +116,22 @@ class Corrections(Table):
             return self.own_lm == sha256(self.lm)  # unless the table has been edited to name another LM
         return self.lm == table.absolute().with_suffix(".arpa")
 
-    def warn_of_seen_lm(self, table: Path, lists: Iterable[NbestList], again: bool) -> None:
-        """Warn if the LM that guides the search was trained on the references of these lists.
+    def needs_folds(self, table: Path, lists: Sequence[NbestList]) -> bool:
+        """Return whether the file ``table`` was learned from most of these lists, so that folds of them must learn it again.
 
-        ``again``: an LM that was estimated is estimated again from other lists, and has not seen them.
+        Warns if it was learned from some of them, or if the LM of the search was trained on their references and stays
+        the same in all folds.
         """
         from attlm_fairseq.scoring.kenlm_files import load_kenlm
 
-        if self.lm is None or (again and self.estimated(table)):
-            return
-        share = held_share(load_kenlm(self.lm), (text for nbest in lists for text in nbest.references))
-        if warning := warning_of_exposure(f"the LM of {table}", share):
-            note(warning)
+        seen = self.seen(lists)
+        if not seen:
+            warn_of_part(table, self.share_of(nbest.references for nbest in lists))
+        if self.lm is not None and not (seen and self.estimated(table)):
+            share = held_share(load_kenlm(self.lm), (text for nbest in lists for text in nbest.references))
+            if warning := warning_of_exposure(f"the LM of {table}", share):
+                note(warning)
+        return seen
 
     def best_of(self, words: Sequence[str]) -> Candidate | None:
         """Return the best text of the search for one hypothesis, words as ``alignment.bounded`` makes them; None if it is too long."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.corrections.corrections import Corrections, warn_of_part, without_table
+from attlm_fairseq.nbest.corrections.corrections import Corrections, without_table
 from attlm_fairseq.nbest.corrections.corrector import Corrector
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
 from attlm_fairseq.nbest.corrections.jackknife import FOLDS, by_folds, folds_of
@@ -70,12 +70,7 @@ def expand_for_tuning(
     """
     loaded = spec.load()
     table = spec.table
-    seen = table is not None and loaded.seen(lists)
-    if table is not None:
-        loaded.warn_of_seen_lm(table, lists, again=seen)
-    if table is None or not seen:
-        if table is not None:
-            warn_of_part(table, loaded.share_of(nbest.references for nbest in lists))
+    if table is None or not loaded.needs_folds(table, lists):
         return list(loaded.expand_all(lists, spec.candidates)), False
 
     def learn(others: list[NbestList]) -> Callable[[list[NbestList]], Iterable[NbestList]]:

@@ -48,7 +48,10 @@ class FairseqFormat(NbestFormat):
     name = "fairseq"
 
     def matches(self, head: str) -> bool:
-        return _MATCHES.search(head) is not None
+        if _MATCHES.search(head) is not None:
+            return True
+        kinds = [found[1] if (found := _DATA.match(line)) else "" for line in head.splitlines()]  # a run that ended before its first H-line
+        return len(set(kinds)) > 1 and set(kinds) <= {*"STDP"}
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)

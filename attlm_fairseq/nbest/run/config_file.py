@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -232,11 +232,12 @@ def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], recor
         out.write(tomlkit.dumps(document))
 
 
-def unused(path: Path, config: RunConfig) -> list[str]:
+def unused(path: Path, config: RunConfig, found: Collection[str] = ()) -> list[str]:
     """Return the tables that ``write_config`` would drop or replace, because ``config`` was read from elsewhere.
 
-    There are none if ``config`` was read from this file. Raises InputError if the file is not an ``attlm.toml``, or if a
-    file of ``config`` has a name that cannot be written.
+    LMs may differ in the settings ``found``, which the run finds. There are no such tables if ``config`` was read from this
+    file. Raises InputError if the file is not an ``attlm.toml``, or if a file of ``config`` has a name that cannot be
+    written.
     """
     folder = path.absolute().parent
     new = written_table(config, TABLES, folder)
@@ -244,7 +245,11 @@ def unused(path: Path, config: RunConfig) -> list[str]:
     if held is None or (config.path is not None and path.samefile(config.path)):
         return []
     old = written_table(held, TABLES, folder)
-    lms = [f"[lm.{name}]" for name, entry in old["lm"].items() if new["lm"].get(name) != entry]
+
+    def kept(entry: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        return None if entry is None else {name: value for name, value in entry.items() if name not in found}
+
+    lms = [f"[lm.{name}]" for name, entry in old["lm"].items() if kept(new["lm"].get(name)) != kept(entry)]
     return lms + [f"[{name}]" for name, table in old.items() if name != "lm" and table and new.get(name) != table]
 
 

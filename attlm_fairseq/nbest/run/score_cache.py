@@ -79,7 +79,7 @@ class ScoreCache:
         if self.path is None or (len(first) < 2 and not os.path.lexists(self.path)):
             yield from workers.score(blocks)
             return
-        with closing(self._open(self.path)) as database:
+        with self._opened(self.path) as database:
             yield from self._continued(database, self.path, self._identity(workers), workers, blocks)
 
     def walk(self, workers: Workers, groups: Iterable[Group]) -> Iterator[Iterator[BlockScores]]:
@@ -92,7 +92,7 @@ class ScoreCache:
                 yield (turn.scores for turn in found)
             return
         identity = self._identity(workers)
-        with closing(self._open(self.path)) as database:
+        with self._opened(self.path) as database:
             known = (self._with_known(database, identity, group) for group in groups)
             for found in workers.walk(known):
                 yield self._written(database, self.path, identity, found)
@@ -155,6 +155,16 @@ class ScoreCache:
             os.sync()
             _delete(self.path)
 
+    @contextmanager
+    def _opened(self, path: Path) -> Iterator[sqlite3.Connection]:
+        """Open the file while the block runs. If it holds no scores afterwards, as after an error of the input, it is deleted."""
+        with closing(self._open(path)) as database:
+            try:
+                yield database
+            finally:
+                if not _holds(database):
+                    _delete(path)
+
     def _open(self, path: Path) -> sqlite3.Connection:
         """Open the file for this run alone, or create it; delete one that is damaged or older, with a line to the user."""
         kind = _kind(path)
@@ -190,9 +200,10 @@ def _looked_up(database: sqlite3.Connection, key: str, size: int) -> BlockScores
     return _decoded(row[0], row[1], size) if row else None
 
 
-def _holds(database: sqlite3.Connection, key: str) -> bool:
+def _holds(database: sqlite3.Connection, key: str | None = None) -> bool:
+    """Return whether the cache has an entry of this key, or any; also if it cannot be read."""
     try:
-        return database.execute("SELECT 1 FROM scores WHERE block = ?", (key,)).fetchone() is not None
+        return database.execute("SELECT 1 FROM scores WHERE block = ?1 OR ?1 IS NULL LIMIT 1", (key,)).fetchone() is not None
     except sqlite3.Error:
         return True
 

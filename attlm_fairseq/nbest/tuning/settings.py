@@ -126,20 +126,19 @@ class SettingChooser:
         return max(settings, key=score)
 
     def held_out_weights(self, setting: Setting) -> list[tuple[list[int], dict[str, float]]]:
-        """Return for each fold its lists, and the weights at this setting that were tuned without it.
+        """Return for each fold its lists, and the weights at this setting that were tuned without them.
 
-        They are multiplied so that totals spread as those of the weights tuned on all lists: one scale fits all folds.
-        Without cross-validation, all lists with the weights tuned on them.
+        The weights of each fold are multiplied by a factor. With it, the standard deviation of the totals within lists is
+        that of the weights tuned on all lists, so that one scale of the posteriors serves all folds. Without
+        cross-validation there is one fold: all lists, with the weights tuned on them.
         """
-        if not self.validated:
-            return [(list(range(len(self.first))), self._weights(setting.rule, setting.strength, NOTHING))]
         unit = standard_deviation(self._totals(setting.rule, setting.strength, NOTHING))
         found = []
         for fold in self.tuner.folds():
-            weights = self._weights(setting.rule, setting.strength, frozenset({fold}))
-            of_fold = standard_deviation(self._totals(setting.rule, setting.strength, frozenset({fold})))
+            without = setting.rule, setting.strength, frozenset({fold})
+            of_fold = standard_deviation(self._totals(*without))
             stretch = unit / of_fold if unit and of_fold else 1.0
-            found.append((self.tuner.lists([fold]), {name: stretch * weight for name, weight in weights.items()}))
+            found.append((self.tuner.lists([fold]), {name: stretch * weight for name, weight in self._weights(*without).items()}))
         return found
 
     def final(self, setting: Setting) -> tuple[Decision, np.ndarray]:

@@ -7,7 +7,7 @@ from nbest_samples import FAIRSEQ, HYPORADISE_PRETTY, MOSES, NEMO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
-from attlm_fairseq.nbest.formats import find_format
+from attlm_fairseq.nbest.formats import find_format, open_nbest
 
 GOOD = "0 ||| a ||| LM0= -1 ||| -2\n"
 H, P = "H-1\t-0.5\ta b\n", "P-1\t-0.1 -0.2 -0.3\n"
@@ -231,3 +231,13 @@ def test_the_lists_before_the_fault_have_come_out():
     assert next(lists).id == "0"
     with pytest.raises(InputError, match="FILE:5"):
         list(lists)
+
+
+def test_output_of_fairseq_that_ends_before_its_first_hypothesis_is_no_list_of_texts(tmp_path):
+    (tmp_path / "generate.out").write_text("S-0\ta b\nT-0\tshow me\nS-1\tc\nT-1\tb\n")
+    form, lists = open_nbest(str(tmp_path / "generate.out"))
+    assert form.name == "fairseq"
+    with pytest.raises(InputError, match=r"generate\.out:1: sentence 0 has no H-line"):
+        list(lists)
+    (tmp_path / "of one kind").write_text("S-0\ta b\nS-0\ta\nS-1\tc\n")  # these may be ids
+    assert open_nbest(str(tmp_path / "of one kind"))[0].name == "plain"
