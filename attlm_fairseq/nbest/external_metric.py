@@ -65,9 +65,9 @@ class ExternalMetric:
         try:
             self.arguments = shlex.split(command)
         except ValueError as error:
-            raise InputError(f"--metric {PREFIX}{command}: {error}") from None
+            raise InputError(f"{PREFIX}{command}: {error}") from None
         if not self.arguments:
-            raise InputError(f"--metric {PREFIX} names no command; expected {PREFIX}COMMAND, such as '{PREFIX}python comet.py'")
+            raise InputError(f"{PREFIX} names no command; expected {PREFIX}COMMAND, such as '{PREFIX}python comet.py'")
         self.command = command
         self.text = text
         self.timeout = timeout
@@ -150,7 +150,7 @@ class ExternalMetric:
         return number
 
     def _error(self, what: str) -> InputError:
-        return InputError(f"--metric {PREFIX}{self.command}: the command {what}")
+        return InputError(f"{PREFIX}{self.command}: the command {what}")
 
 
 def _field(text: str) -> str:

@@ -6,7 +6,6 @@ import csv
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +41,7 @@ from attlm_fairseq.verbs.inputs import (
     lists_or_texts,
     metric_of,
     reference_files,
-    require_type,
+    require_whole_number,
     run_config,
     title_of,
     with_references,
@@ -198,7 +197,7 @@ def evaluate(
             are asked for with fewer than two utterances or a metric other than WER.
     """
     metric, run = metric_of(metric), run_config(config)
-    require_type("value of seed", seed, Integral, "a whole number")
+    require_whole_number("seed", seed)
     features = require_weights(run)
     name = str(lists) if is_file(lists) else "input 1-best"
     files = reference_files(refs) or ReferenceFiles()

@@ -26,7 +26,7 @@ from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.text_file import read_lines
 from attlm_fairseq.text import TextPipeline
-from attlm_fairseq.verbs.inputs import LM, FilePath, no_sentences, run_config, text_lines, text_name
+from attlm_fairseq.verbs.inputs import LM, FilePath, no_sentences, require_whole_number, run_config, text_lines, text_name
 from attlm_fairseq.verbs.run import require_lms
 from attlm_fairseq.verbs.text import tell_notes
 
@@ -48,6 +48,7 @@ FIRST_PULL = 0.01
 FINER = (0.6, 1.0, 1.7)  # last search of the rate: around the one found
 SAMPLE_LINES = 400
 STRETCH_LINES = 50
+WHOLE_TEXT = ContextSpec("all")  # what is fitted on, unless a context is given
 
 
 @dataclass(frozen=True)
@@ -135,12 +136,14 @@ def fit_context(
         InputError: there is no LM, the text has too few lines (an adaptation needs 2), an unknown name in ``find``, or no
             LM supports what is to be fitted.
     """
+    if lines is not None:
+        require_whole_number("lines", lines, 1)
     given = run_config(config, lms=lms)
     require_lms(given)
     find = [find] if isinstance(find, str) else find
     if unknown := [name for name in find if name not in FINDABLE]:
         raise InputError(f"{unknown[0]!r} cannot be found: expected {', '.join(FINDABLE)}")
-    run = replace(given, lms=tuple(lm.unpacked() for lm in given.lms), context=given.context or ContextSpec("all"))
+    run = replace(given, lms=tuple(lm.unpacked() for lm in given.lms), context=given.context or WHOLE_TEXT)
     source = text_lines(text)
     read = list(islice(read_lines(source) if isinstance(source, TextSource) else source, lines))
     if not any(line.strip() for line in read) and (not read or run.context == ContextSpec("blank")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
@@ -235,6 +236,14 @@ def require_type(what: str, value: object, types: type | tuple[type, ...], expec
     """Raise InputError, which says ``what`` the value is, unless it is of these types."""
     if not isinstance(value, types):
         raise InputError(f"the {what} is {_shown(value)}: expected {expected}")
+
+
+def require_whole_number(name: str, value: object, least: int = 0) -> None:
+    """Raise InputError, with the name of the argument, unless its value is a whole number that is at least ``least``."""
+    expected = f"a whole number, {least} or more"
+    require_type(f"value of {name}", value, Integral, expected)
+    if cast("int", value) < least:
+        raise InputError(f"the value of {name} is {value}: expected {expected}")
 
 
 def check_file(path: FilePath, format: str | None) -> None:

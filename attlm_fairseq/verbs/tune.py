@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,6 +50,7 @@ from attlm_fairseq.verbs.inputs import (
     lists_of,
     metric_of,
     require_type,
+    require_whole_number,
     run_config,
     title_of,
     with_references,
@@ -100,9 +101,7 @@ class TuneOptions:
     def __post_init__(self) -> None:
         for name in ("folds", "restarts", "seed"):
             value = getattr(self, name)
-            require_type(f"value of {name}", value, Integral, "a whole number")
-            if value < 0:
-                raise InputError(f"the value of {name} is {value}: expected a whole number, 0 or more")
+            require_whole_number(name, value)
             object.__setattr__(self, name, int(value))  # numpy's numbers cannot be written to attlm.toml
         for name in ("rules", "without", "features"):
             if isinstance(getattr(self, name), str):

@@ -116,7 +116,7 @@ def test_settings_of_an_earlier_fit_do_not_go_unsaid(folder):  # noqa: F811
     (folder / "valid").write_text("the cat sat on the mat\na dog ran\n" * 20)
     lm = ("fit", "valid", "--lm", "lm=lm.pt")
     for _ in range(2):
-        assert "[lm.lm]" not in run(*lm, "--find", "neural-cache", "--find", "temperature").stderr
+        assert "holds what this run does not use" not in run(*lm, "--find", "neural-cache", "--find", "temperature").stderr
     assert "temperature" in Path("attlm.toml").read_text()
     assert (
         "WARNING: attlm.toml holds what this run does not use, and will be without it: [lm.lm]" in run(*lm, "--find", "neural-cache").stderr

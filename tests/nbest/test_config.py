@@ -15,6 +15,7 @@ from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.fingerprints import fingerprint
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config, unused, write_config
+from attlm_fairseq.scoring.cache import UnigramCache
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.text import Step, TextPipeline, parse_steps
 
@@ -295,6 +296,17 @@ def test_the_record_of_tuning_goes_with_its_weights(tmp_path):
     write_config(path, replace(config, weights={}), {}, "mixing")
     assert read_config(path).tuned_on == ""
     assert "[tuning]" not in path.read_text()
+
+
+def test_the_record_of_fitting_goes_with_its_lms(tmp_path):
+    path = tmp_path / "attlm.toml"
+    fitted = LMSpec("a", kenlm=tmp_path / "a", unigram_cache=UnigramCache(100, 0.1, 0.99))
+    other = LMSpec("b", kenlm=tmp_path / "b")
+    write_config(path, RunConfig((fitted,)), {"lines": 3}, "fitting")
+    write_config(path, RunConfig((fitted, other), weights={"a": 1.0, "b": 1.0}), {})
+    assert "[fitting]" in path.read_text()
+    write_config(path, RunConfig((other,), weights={"b": 1.0}), {})
+    assert "[fitting]" not in path.read_text()
 
 
 def test_the_scales_of_other_rules_come_back(tmp_path):

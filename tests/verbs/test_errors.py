@@ -111,6 +111,10 @@ def test_numbers_are_numbers():
         attlm.TuneOptions(folds="5")
     with pytest.raises(attlm.InputError, match=r"the value of seed is 'x' \(str\): expected a whole number"):
         attlm.evaluate([["a b", "a"]], ["a b"], seed="x")
+    with pytest.raises(attlm.InputError, match=r"the value of seed is -1: expected a whole number, 0 or more"):
+        attlm.evaluate([["a b", "a"]], ["a b"], seed=-1)
+    with pytest.raises(attlm.InputError, match=r"the value of lines is -1: expected a whole number, 1 or more"):
+        attlm.fit_context(["a b"], {"lm": "lm.pt"}, lines=-1)
 
 
 def test_systems_need_names_of_their_own(folder):

@@ -12,13 +12,13 @@ from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS, bounded, unboun
 from attlm_fairseq.nbest.corrections.numbers import NumberChannel
 from attlm_fairseq.nbest.corrections.phrase_list import PhraseList
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, Words
-from attlm_fairseq.nbest.corrections.search import Edge, Search, SearchLM, words_of
+from attlm_fairseq.nbest.corrections.search import LM_WEIGHT, Edge, Search, SearchLM, text_of, words_of
 from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 CANDIDATES = 20
 RANK_WEIGHT = 0.3  # natural log for a place in the list: what a later hypothesis costs as a source
-UNREACHED = -30.0  # ln p of a text that no derivation reaches within the beam
+UNREACHED = -30.0  # ln p of a text from elsewhere that no derivation reaches within the beam
 SPELLED = 0.05  # share of what phrases leave over of an unknown word's probability: the rest are names, noise, words never seen
 CHANNEL, REWRITES, SOURCE_RANK = "corrections", "rewrites", "source_rank"
 SEARCH_LM, SEARCH_OOV, PHRASES = "search_lm", "search_oov", "phrases"
@@ -38,8 +38,7 @@ class Channel:
         """Return, for each word, the possible replacements of the stretches that begin there. ``words`` are ``bounded``."""
         edges: list[list[Edge]] = []
         last = len(words) - 1
-        for begin, word in enumerate(words):
-            kept = 0.0 if begin in (0, last) else self.phrases.keep(word)
+        for begin, (word, kept) in enumerate(zip(words, self.kept(words), strict=True)):
             here = [Edge(begin, begin + 1, (word,), kept)]
             for rule in self.phrases.matches(words, begin):
                 here.append(
@@ -58,6 +57,10 @@ class Channel:
                 here += self.phrase_list.edges(words, begin, last) if self.phrase_list else ()
             edges.append(here)
         return edges
+
+    def kept(self, words: Sequence[str]) -> list[float]:
+        """Return ln p that each word stays as it is. ``words`` are ``bounded``; the boundaries always stay."""
+        return [0.0, *(self.phrases.keep(word) for word in words[1:-1]), 0.0]
 
     def _respelled(self, words: Sequence[str], begin: int, last: int) -> list[Edge]:
         """Return the known words spelled like one or two unknown words, with the probability that the phrases leave over."""
@@ -91,8 +94,8 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
     - ``phrases`` (with a phrase list): weighted number of words inside its phrases.
 
     New hypotheses follow the input ones, their ranks continue those of the list, and they take the other scores of the
-    hypothesis that they come from. A text without a derivation counts as one of the 1-best, with a low ``corrections``. The
-    verbatim text of the file is dropped, since no file has such a list.
+    hypothesis that they come from. A text of ``further`` without a derivation counts as one of the 1-best, with a low
+    ``corrections``. The verbatim text of the file is dropped, since no file has such a list.
 
     Raises:
         InputError: the list already has a score of one of these names, which would be lost.
@@ -106,14 +109,14 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
     best = _candidates(sources, channel, lm, size)
     known = {pair for words in sources for pair in pairwise(words)}
     expanded = []
-    for place, (words, hypothesis) in enumerate(zip(sources, nbest.hypotheses, strict=True)):
-        made = _scores(words, best.get(words, _unreached(place)), known, channel, lm)
+    for words, hypothesis in zip(sources, nbest.hypotheses, strict=True):
+        made = _scores(words, best[words], known, channel, lm)
         expanded.append(replace(hypothesis, scores=hypothesis.scores | made, verbatim=None))
     new = sorted(best.keys() - sources, key=lambda words: (-best[words].score, words))[:size]
     asked = [words for words in map(tuple, map(bounded, further)) if words not in sources]
     last = max(hypothesis.rank for hypothesis in nbest.hypotheses)
     for rank, words in enumerate(dict.fromkeys([*new, *asked]), last + 1):
-        found = best.get(words, _unreached(0))
+        found = best.get(words, _Found(-math.inf, UNREACHED, 0))
         scores = nbest.hypotheses[found.place].scores | _scores(words, found, known, channel, lm)
         expanded.append(Hypothesis(unbounded(words[1:-1]), scores, rank))
     return replace(nbest, hypotheses=expanded, verbatim=None)
@@ -137,21 +140,21 @@ class _Found(NamedTuple):
     place: int  # of the source in the list
 
 
-def _unreached(place: int) -> _Found:
-    """Return what stands for the derivation of a text that has none. Its source is at ``place``."""
-    return _Found(-math.inf, UNREACHED, place)
-
-
 def _candidates(sources: Sequence[Words], channel: Channel, lm: SearchLM, size: int) -> dict[Words, _Found]:
-    """Return the texts that the search finds from each distinct source, each with its best derivation."""
+    """Return the sources and the texts that the search finds from each distinct one, all with their best derivations."""
     best: dict[str, _Found] = {}
+
+    def add(text: str, found: float, log_prob: float, place: int) -> None:
+        score = found - RANK_WEIGHT * place
+        if text not in best or best[text].score < score:
+            best[text] = _Found(score, log_prob, place)
+
     search = Search(lm, size + len(sources))
     for words in dict.fromkeys(sources):
-        if len(words) > MAX_WORDS:
-            continue
         place = sources.index(words)
-        for found, log_prob, text, *_ in search.ends(channel.edges(words)):
-            score = found - RANK_WEIGHT * place
-            if text not in best or best[text].score < score:
-                best[text] = _Found(score, log_prob, place)
+        kept = sum(channel.kept(words))  # one of its derivations, even if no beam holds it
+        add(text_of(words), kept + LM_WEIGHT * lm.step(lm.start(), words[1:])[0], kept, place)
+        if len(words) <= MAX_WORDS:
+            for found, log_prob, text, *_ in search.ends(channel.edges(words)):
+                add(text, found, log_prob, place)
     return {words_of(text): found for text, found in best.items()}

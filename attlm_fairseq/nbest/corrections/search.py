@@ -148,6 +148,11 @@ class _Place:
         self.following: dict[tuple[Edge, ...], _Place] = {}
 
 
+def text_of(words: Sequence[str]) -> str:
+    """Return words as a partial text has them: with a space before each."""
+    return "".join(f" {word}" for word in words)
+
+
 def words_of(text: str) -> tuple[str, ...]:
     return tuple(text.split(" ")[1:])
 
@@ -196,7 +201,7 @@ class Search:
         """Return the partial texts that these edges make, all with the same end, best first."""
         found: dict[str, Partial] = {}
         for begin, of_place in groupby(edges, key=itemgetter(0)):
-            steps = [(edge, "".join(f" {word}" for word in edge.target)) for edge in of_place]
+            steps = [(edge, text_of(edge.target)) for edge in of_place]
             after: dict[object, list[tuple[str, float, float, object, Edge]]] = {}  # by state: many partial texts share one
             for partial in places[begin].partials:
                 score, channel, text, state, _, _ = partial

@@ -198,7 +198,8 @@ def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], recor
     """Write an ``attlm.toml``. The file changes at once or not at all.
 
     Entries of an existing file that stay the same keep their form and comments; those that ``config`` lacks go (see
-    ``unused``). The records of other commands stay, ``[tuning]`` only with the same weights.
+    ``unused``). The records of other commands stay if what they tell of does: for ``[tuning]`` the weights, for the others
+    the LMs.
 
     Args:
         path: the file; ``-``, a device or a pipe is only written.
@@ -225,8 +226,11 @@ def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], recor
             _set(document, name, {lm: document[name][lm] if old[name].get(lm) == entry else entry for lm, entry in new[name].items()})
         elif held is None or old.get(name) != new[name]:
             _set(document, name, new[name])
-    if record_name != "tuning" and held is not None and held.weights != config.weights:
-        document.pop("tuning", None)  # it tells of other weights
+    if held is not None and held.weights != config.weights:
+        document.pop("tuning", None)
+    if held is not None and not all(lm in config.lms for lm in held.lms):
+        document.pop("mixing", None)
+        document.pop("fitting", None)
     document[record_name] = _encodable(({"command": command} if command else {}) | dict(record))
     with whole_file(str(path)) as out:
         out.write(tomlkit.dumps(document))

@@ -100,6 +100,15 @@ def test_a_given_lm_is_named_and_left_where_it_is(corrections: Corrections, tmp_
     assert Corrections.load(tmp_path / "deeper/c.tsv").vocabulary == {"fly", "to", "l", "a", "today", "flights", "boston"}
 
 
+def test_an_input_hypothesis_keeps_its_words_even_if_no_beam_holds_it(corrections: Corrections) -> None:
+    noise = [f"zq{i}" for i in range(20)]
+    second = corrections.expand(list_of(["flights to la", f"la {' '.join(noise)}"]), size=1).hypotheses[1].scores
+    assert second["corrections"] == pytest.approx(sum(map(corrections.phrases.keep, ["la", *noise])))
+    assert second["source_rank"] == 1.0
+    long = corrections.expand(list_of(["la " * 5000])).hypotheses[0]
+    assert long.scores["corrections"] == pytest.approx(5000 * corrections.phrases.keep("la"))
+
+
 @pytest.mark.parametrize("text", ["", "<s> la </s>", "la \0 la", "飛行機 で", "\u202ela", "la " * 5000])
 def test_hostile_hypotheses_stay_as_read(text: str, corrections: Corrections) -> None:
     expanded = corrections.expand(list_of([text]))
