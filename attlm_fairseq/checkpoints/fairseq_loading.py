@@ -12,7 +12,7 @@ import operator
 import pickle
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import wraps
 from typing import Any
@@ -46,10 +46,10 @@ def refuse_unusable(load: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(load)
-    def loaded(path: str, *arguments: Any, **named: Any) -> Any:
+    def loaded(path: str, arg_overrides: Mapping[str, Any] | None = None, *arguments: Any, **named: Any) -> Any:
         try:
             with checked_sparse_tensors():
-                state = load(path, *arguments, **named)
+                state = load(path, arg_overrides, *arguments, **named)
             # fairseq merges it into the state of the task, before it has the task build the model
             state["task_state"] = {**(state.get("task_state") or {}), FROM_CHECKPOINT: True}
         except (OSError, InputError):
@@ -67,9 +67,25 @@ def refuse_unusable(load: Callable[..., Any]) -> Callable[..., Any]:
                     raise InputError(f"refused: its option {name} is {shown}, {reason}", path=path)
         except RecursionError:
             raise InputError("refused: its options are nested too deep", path=path) from None
+        if found := overridden_task(state, arg_overrides or {}):
+            trained_with, given = found
+            raise InputError(
+                f"was trained with --task {trained_with}, which fairseq-validate takes from it: --task {given} has no effect. Leave it "
+                "out, or evaluate with fairseq-eval-lm, which takes --task and its options from the command line",
+                path=path,
+            )
         return state
 
     return loaded
+
+
+def overridden_task(state: Mapping[str, Any], overrides: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the task of a checkpoint and the other one that was given for it, which fairseq ignores; None if there is none."""
+    options = state.get("cfg")
+    task = options.get("task") if isinstance(options, DictConfig | dict) else None
+    name = task.get("_name") if isinstance(task, DictConfig | dict) else None
+    given = overrides.get("task")
+    return (name, given) if isinstance(given, str) and isinstance(name, str) and given != name else None
 
 
 PLAIN_TYPES = (bool, int, float, type(None))

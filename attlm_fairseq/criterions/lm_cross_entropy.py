@@ -101,6 +101,8 @@ class LMCrossEntropyCriterion(FairseqCriterion):
         for name, weight in weights.items():
             if not 0 <= weight < math.inf:  # nan too
                 raise InputError(f"{name} {weight}: expected a number, 0 or above")
+        if not math.isfinite(attention_entropy):
+            raise InputError(f"--attention-entropy {attention_entropy}: expected a number")
 
     def forward(self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict]:
         """Return the summed loss of a batch, the number by which fairseq divides its gradients, and the values to log."""

@@ -4,6 +4,7 @@
 
 import argparse
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any, Optional
@@ -358,7 +359,11 @@ def name_both_ways(parser: Any, name: str) -> None:
 
 
 def refuse_model_options(model: Any) -> None:
-    """Raise InputError for options of a model to be trained that have no effect. A model of fairseq's own has none of them."""
+    """Raise InputError for options of a model to be trained that have no effect or no sense. A model of fairseq's own has none of them."""
+    if not 0 <= (getattr(model, "init_range", None) or 0) < math.inf:  # nan too
+        raise InputError(f"--init-range {model.init_range}: expected a number, 0 or above")
+    if not math.isfinite(getattr(model, "forget_bias", None) or 0):
+        raise InputError(f"--forget-bias {model.forget_bias}: expected a number")
     if getattr(model, "adaptive_cutoffs", None) and str(model.output_layer) != "adaptive":
         raise InputError(f"--adaptive-cutoffs has no effect with --output-layer {model.output_layer}: give --output-layer adaptive")
     config = MODEL_DATACLASS_REGISTRY.get(getattr(model, "_name", None), LanguageModelConfig)

@@ -86,6 +86,9 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
     options = {**parts.defaults, "adaptive_cutoffs": None, "softmaxes": "1", **{name: config[name] for name in config}}
     regularisation = Regularisation.from_config(options)
     top_size = options["decoder_hidden_size"] if options.get("decoder_top_size") is None else options["decoder_top_size"]
+    for name in ("decoder_embed_dim", "decoder_hidden_size", "decoder_layers"):
+        if options[name] < 1:
+            raise ValueError(f"--{name.replace('_', '-')} {options[name]}: expected a whole number, at least 1")
     if top_size < 1:
         raise ValueError(f"--decoder-top-size {top_size}: expected the size of a state, at least 1")
     reader = parts.reader.from_config(top_size, vocabulary_size, options)

@@ -106,6 +106,10 @@ class DocumentResetLMTask(SentenceResetLMTask):
         self._positions = 0  # of the longest segment since the last update
         self._of_all_ranks: list[dict[str, Any]] = []  # after the last step, where they have been asked for since
 
+    @property
+    def resets(self) -> dict[str, Any]:
+        return {"--reset": str(self.cfg.reset), "--reset-every": self.cfg.reset_every, "--document-marker": self.cfg.document_marker}
+
     def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> BaseFairseqModel:
         model = super().build_model(cfg, from_checkpoint)
         if not isinstance(model, MemoryLanguageModel):

@@ -28,7 +28,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryLanguageModel
 from attlm_fairseq.modules.memory import PointerReader
 from attlm_fairseq.tasks._averaging import WeightAverage, copy_to_masters
-from attlm_fairseq.tasks._resuming import load_patience_dict, patience_dict, world_size
+from attlm_fairseq.tasks._resuming import changes, load_patience_dict, patience_dict, world_size
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
 from attlm_fairseq.tasks._special_words import special_word
 from attlm_fairseq.tasks._training_options import TrainingOptions, refuse_options
@@ -84,6 +84,7 @@ class SentenceResetLMTask(FairseqTask):
         self._trained: Optional[BaseFairseqModel] = None  # after its first update
         self._own_seed = -1  # of this process for the current update
         self._judged = False  # whether this validation has been
+        self._loaded: dict[str, Any] = {}  # what the checkpoint has of its task
         self.average = WeightAverage(str(cfg.average), cfg.average_decay, cfg.average_window)
 
     @classmethod
@@ -107,6 +108,8 @@ class SentenceResetLMTask(FairseqTask):
             given = getattr(cfg, "pointer_loss", default)
             self._pointer_loss = 0.0 if given == default else given
             self.compare_dictionaries()
+        else:
+            self.warn_of_other_resets()
         model = super().build_model(cfg, from_checkpoint)
         self.of_this_package = isinstance(model, MemoryLanguageModel)
         self._to_train = model if self.trains and self.of_this_package else None
@@ -151,7 +154,26 @@ class SentenceResetLMTask(FairseqTask):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the task's entries in a checkpoint."""
-        return {**super().state_dict(), "dictionary": fingerprint(self.dictionary.symbols), "task": getattr(self.cfg, "_name", None)}
+        return {**super().state_dict(), "dictionary": fingerprint(self.dictionary.symbols), "task": self._name, "resets": self.resets}
+
+    @property
+    def _name(self) -> str | None:
+        return getattr(self.cfg, "_name", None)
+
+    @property
+    def resets(self) -> dict[str, Any]:
+        """The options that decide where state and memory are emptied."""
+        return {}
+
+    def warn_of_other_resets(self) -> None:
+        """Warn if a checkpoint was trained with another task or other resets: ``fairseq-eval-lm`` takes both from the command line."""
+        stored = self._loaded
+        if changed := changes(
+            {"--task": stored.get("task") or self._name, **stored.get("resets", {})}, {"--task": self._name, **self.resets}
+        ):
+            logger.warning(
+                f"the model was trained {changed}: its perplexity is another one than with the task and the resets of its training"
+            )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Raise InputError if the checkpoint has another dictionary. Older checkpoints without this entry are accepted."""
@@ -161,6 +183,7 @@ class SentenceResetLMTask(FairseqTask):
                 "the dict.txt of its training",
                 path=self.cfg.data,
             )
+        self._loaded = state_dict
 
     def compare_dictionaries(self) -> None:
         """Raise InputError if fairseq-train would resume a checkpoint of another dictionary; fairseq does not check this."""

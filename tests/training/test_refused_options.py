@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import sys
@@ -58,6 +59,8 @@ MODEL = {"output_layer": "tied", "adaptive_cutoffs": None, "init_from": None}
             "--dropout 0.5 has no",
         ),
         ({}, {"init_layers": "torch", "init_biases": "uniform"}, "--init-biases uniform has no effect with --init-layers torch"),
+        *(({}, {"init_range": value}, f"--init-range {value}: expected a number, 0 or above") for value in (-1.0, math.nan, math.inf)),
+        ({}, {"forget_bias": math.nan}, "--forget-bias nan: expected a number"),
         ({}, {"_name": "plain_lstm_lm", "decoder_layers": 1, "dropout_between": 0.5}, "--dropout-between 0.5 has no effect with one layer"),
         ({}, {"_name": "plain_lstm_lm", "dropout_latent": 0.5, "softmaxes": "1"}, "--dropout-latent .*--softmaxes 2"),
         ({"curriculum": 2}, {}, "--curriculum .*--batch-order"),
@@ -113,6 +116,8 @@ ADAPTIVE = ["--output-layer", "adaptive", "--adaptive-cutoffs", "5,9", "--decode
             ["--arch", "pointer_lstm_lm", "--criterion", "cross_entropy", "--pointer-loss", "0.5"],
             ["--pointer-loss 0.5 has no effect", "--criterion lm_cross_entropy"],
         ),
+        (["--arch", "attentive_lstm_lm", *OURS, "--attention-entropy", "nan"], ["--attention-entropy nan: expected a number"]),
+        (["--arch", "plain_lstm_lm", *OURS, "--decoder-layers", "0"], ["--decoder-layers 0: expected a whole number, at least 1"]),
         (["--arch", "plain_lstm_lm", *OURS, "--cut-sentences", "-3"], ["--cut-sentences -3"]),
         (["--arch", "plain_lstm_lm", *OURS, "--task", "document_reset_lm", "--max-tokens", "20"], ["--batch-size 16", "--max-tokens 20"]),
         (["--arch", "attentive_lstm_lm", *OURS, "--task", "document_reset_lm", "--memory-slots", "3"], ["--memory-slots 3 has no effect"]),
@@ -200,6 +205,29 @@ def test_evaluation_with_a_task_of_fairseqs_is_warned_of(data, trained, tmp_path
     del old["task_state"]["task"]
     torch.save(old, tmp_path / "old.pt")
     assert re.search(warning + r" \(or document_reset_lm\)$", fairseq(*evaluate, tmp_path / "old.pt").stdout, re.MULTILINE)
+
+
+def test_evaluation_with_another_task_or_other_resets_is_not_silent(data, trained, tmp_path):
+    """fairseq-validate takes the task from the checkpoint, fairseq-eval-lm from the command line."""
+    documents = [*USER_DIR, "--task", "document_reset_lm", "--bptt", 5]
+    validate = ["validate", data / "bin", "--path", trained, "--batch-size", 8, "--cpu", "--valid-subset", "valid"]
+    expect_one_line(
+        fairseq(*validate, *documents, check=False),
+        "was trained with --task sentence_reset_lm",
+        "--task document_reset_lm has no effect",
+        "fairseq-eval-lm",
+    )
+    fairseq(*validate, *SENTENCES)
+    evaluate = ["eval-lm", data / "bin", "--gen-subset", "valid", "--cpu", "--path"]
+    warning = "WARNING.*the model was trained with {}, and this run has {}:"
+    assert re.search(
+        warning.format("--task 'sentence_reset_lm'", "--task 'document_reset_lm'"), fairseq(*evaluate, trained, *documents).stdout
+    )
+    options = ["--arch", "plain_lstm_lm", "--reset-every", 2, "--save-dir", tmp_path / "two"]
+    fairseq("train", data / "bin", *documents, *SHORT, *OURS, *options)
+    made = tmp_path / "two" / "checkpoint_last.pt"
+    assert re.search(warning.format("--reset-every 2", "--reset-every 0"), fairseq(*evaluate, made, *documents).stdout)
+    assert "the model was trained with" not in fairseq(*evaluate, made, *documents, "--reset-every", 2).stdout
 
 
 def other_dictionary(data: Path, folder: Path, lines: list[str]) -> Path:
