@@ -40,13 +40,14 @@ class Regularisation:
         Checkpoints of earlier versions lack some of the options; then their defaults apply.
 
         Raises:
-            ValueError: a value is not a probability.
+            ValueError: a value is not a probability, or 1, with which nothing would be kept.
         """
         of_values = {name: options["dropout"] if options.get(name) is None else options[name] for name in PLACES}
         of_weights = {name: options.get(name, 0.0) for name in ("dropout_words", "weight_drop")}
         for name, probability in {**of_values, **of_weights}.items():
-            if not 0 <= probability <= 1:  # nan fails this test too
-                raise ValueError(f"{name} is {probability}, expected a probability")
+            if not 0 <= probability < 1:  # nan fails this test too
+                given = "dropout" if name in PLACES and options.get(name) is None else name
+                raise ValueError(f"--{given.replace('_', '-')} {probability}: expected a probability below 1")
         return cls(**of_values, **of_weights, locked=bool(options.get("locked_dropout", False)))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -140,9 +141,9 @@ def test_the_mean_over_masks_is_the_value(p):
 def test_options_of_earlier_checkpoints_and_bad_ones():
     options = {"dropout": 0.3, "dropout_in": None, "dropout_between": 0.1, "dropout_out": None}
     assert Regularisation.from_config(options) == Regularisation(0.3, 0.1, 0.3, dropout_latent=0.3)
-    for name in ("weight_drop", "dropout_words"):
-        with pytest.raises(ValueError, match=f"{name} is 1.5, expected a probability"):
-            Regularisation.from_config({**options, name: 1.5})
+    for name, probability in (("weight_drop", 1.5), ("dropout_words", -0.1), ("dropout", 1.0), ("dropout_in", math.nan)):
+        with pytest.raises(ValueError, match=f"--{name.replace('_', '-')} {probability}: expected a probability below 1"):
+            Regularisation.from_config({**options, name: probability})
 
 
 def problem(count: int = 40) -> tuple[Tensor, Tensor, Tensor, Tensor]:
