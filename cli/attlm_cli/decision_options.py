@@ -74,7 +74,7 @@ class DecisionChoice:
         same = rule == configured.rule
         text = (own if same and not metric.text.steps else compared_text(metric, own)).load()
         tokenize = configured.tokenize if same and not given_option("bleu_tokenize") else of_metric
-        if rule != "max" and self.scale is None:
+        if rule != "max" and self.scale is None and (changed or not run.lms):  # LMs without weights are refused later
             if not any(changed.values()):
                 note("note: all weights are 0: posteriors go by rank, as with rank=-1; --scale 0 makes all hypotheses equally likely")
             elif tuned is None or changed != run.weights:

@@ -234,6 +234,12 @@ def test_scales_of_rules_that_did_not_win_are_kept(lists):
         assert "was not tuned" not in run(*command).stderr
 
 
+def test_an_lm_without_weight_is_one_line_under_every_rule(lists):
+    for options in (["--mbr", "wer"], ["--consensus"]):
+        [line] = run("rescore", "helps.json", "--kenlm", "lm.arpa", *options, "-o", "out", code=2).stderr.splitlines()
+        assert line.startswith("attlm: error: no weight for kenlm; ")
+
+
 def test_lists_that_tuning_leaves_as_read_stay_so_under_every_rule(lists):
     run("tune", "good.json", "--kenlm", "lm.arpa", "--mbr", "wer")
     assert read_config(lists / "attlm.toml").decision == Decision()
