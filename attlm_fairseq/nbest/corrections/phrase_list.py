@@ -29,7 +29,10 @@ MAX_PHRASES = 50_000
 MAX_WORDS = 8
 OFFERED = 5  # phrases for one stretch
 EXTRA_WORDS = 1  # a stretch may have more words than the longest phrase, and
+SIGNS = ("Po", "Ps", "Pe", "Pi", "Pf")  # Unicode's categories of punctuation, without hyphens and other connections
+MAX_SIGNS = 8  # before or after a word
 MAX_SPELLED = 24  # words of one letter or character, as in acronyms that are spelled and in Chinese in characters
+NOT_PUNCTUATION = frozenset("#%&*@/\\")  # signs that belong to names and terms, which Unicode counts as punctuation
 REMEMBERED = 1 << 16
 
 
@@ -45,6 +48,14 @@ class Phrase(NamedTuple):
 def spelling_key(text: str) -> str:
     """Return the letters and digits of a text: compatibility forms unified, case ignored, without spaces, hyphens and other signs."""
     return "".join(c for c in unicodedata.normalize("NFKC", text).casefold() if unicodedata.category(c)[0] in "LNM")
+
+
+@lru_cache(maxsize=REMEMBERED)
+def punctuation(word: str) -> tuple[str, str]:
+    """Return the punctuation that is written to a word, before and after it; none if there is nothing else, or too much."""
+    places = [place for place, c in enumerate(word) if unicodedata.category(c) not in SIGNS or c in NOT_PUNCTUATION]
+    before, after = (word[: places[0]], word[places[-1] + 1 :]) if places else ("", "")
+    return ("", "") if max(len(before), len(after)) > MAX_SIGNS else (before, after)
 
 
 @dataclass(frozen=True)
@@ -82,13 +93,16 @@ class PhraseList:
         return cls(tuple(phrases.values()), path)
 
     def count(self, words: Sequence[str]) -> float:
-        """Return the weighted number of words inside phrases of the list, longest match first; case is ignored."""
+        """Return the weighted number of words inside phrases of the list, longest match first.
+
+        Case, and punctuation before and after a phrase, are ignored.
+        """
         total, place = 0.0, 0
         folded = [word.casefold() for word in words]
         while place < len(folded):
             for length in range(min(self._longest, len(folded) - place), 0, -1):
-                if (weight := self._exact.get(tuple(folded[place : place + length]))) is not None:
-                    total += weight * length
+                if (phrase := self._standing(tuple(folded[place : place + length]))) is not None:
+                    total += self._exact[phrase] * length
                     place += length
                     break
             else:
@@ -99,17 +113,32 @@ class PhraseList:
         """Return the phrases that stand in a text, one entry for each time."""
         folded = [word.casefold() for word in words]
         spans = ((begin, end) for begin in range(len(folded)) for end in range(begin + 1, min(begin + self._longest, len(folded)) + 1))
-        return [phrase for begin, end in spans if (phrase := tuple(folded[begin:end])) in self._exact]
+        return [phrase for begin, end in spans if (phrase := self._standing(tuple(folded[begin:end]))) is not None]
+
+    def _standing(self, stretch: tuple[str, ...]) -> tuple[str, ...] | None:
+        """Return the phrase that a stretch of words without case is, as it stands or without punctuation before or after it."""
+        if stretch in self._exact:
+            return stretch
+        (before, _), (_, after) = punctuation(stretch[0]), punctuation(stretch[-1])
+        if not before and not after:
+            return None
+        text = " ".join(stretch)
+        less = ((begin, end) for begin in range(len(before) + 1) for end in range(len(after) + 1))
+        parts = (tuple(text[begin : len(text) - end].split(" ")) for begin, end in less)
+        return next((part for part in parts if part in self._exact), None)
 
     def edges(self, words: Sequence[str], begin: int, last: int) -> Iterator[Edge]:
-        """Yield the phrases that may stand in the place of what begins at a word. ``words`` are bounded, ``last`` is the place of END."""
+        """Yield the phrases that may stand in the place of what begins at a word. ``words`` are bounded, ``last`` is the place of END.
+
+        A phrase keeps the punctuation around what it replaces.
+        """
         for end in range(begin + 1, min(begin + MAX_SPELLED, last) + 1):
             stretch = tuple(words[begin:end])
             if len(stretch) > self._longest + EXTRA_WORDS and not all(len(word) == 1 for word in stretch):
                 break
             for place, similarity in self._close(" ".join(stretch)):
-                phrase = self.phrases[place].words
-                if phrase != stretch:
+                phrase = _in_place_of(stretch, self.phrases[place].words)
+                if phrase is not None and phrase != stretch:
                     yield Edge(begin, end, phrase, SHARPNESS * (similarity - 1.0), ("list", " ".join(stretch), " ".join(phrase)))
 
     def never_matching(self, texts: Iterable[str]) -> list[Phrase]:
@@ -158,6 +187,18 @@ class PhraseList:
             if similar[row] >= MIN_SIMILARITY:
                 best.setdefault(int(places[low + row]), float(similar[row]))
         return tuple(list(best.items())[:OFFERED])
+
+
+def _in_place_of(stretch: tuple[str, ...], phrase: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return a phrase with the punctuation around a stretch, or None if it would swallow a word that is nothing but punctuation."""
+    ends = (stretch[0], phrase[0]), (stretch[-1], phrase[-1])
+    if any(word != own and not spelling_key(word) for word, own in ends):
+        return None
+    (before, _), (_, after) = punctuation(stretch[0]), punctuation(stretch[-1])
+    (own_before, _), (_, own_after) = punctuation(phrase[0]), punctuation(phrase[-1])  # as in "U.S."
+    more_before = next(before[:place] for place in range(len(before) + 1) if own_before.startswith(before[place:]))
+    more_after = next(after[place:] for place in reversed(range(len(after) + 1)) if own_after.endswith(after[:place]))
+    return tuple(f"{more_before}{' '.join(phrase)}{more_after}".split(" "))
 
 
 def _phrase(text: str, path: Path, line: int) -> Phrase:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.alignment import bounded
 from attlm_fairseq.nbest.corrections.corrections import without_table
-from attlm_fairseq.nbest.corrections.phrase_list import MAX_PHRASES, MIN_SIMILARITY, PhraseList, spelling_key
+from attlm_fairseq.nbest.corrections.phrase_list import MAX_PHRASES, MIN_SIMILARITY, PhraseList, punctuation, spelling_key
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 
@@ -49,6 +50,44 @@ def test_words_inside_phrases_are_counted_longest_first(tmp_path: Path) -> None:
     assert phrases.count(["to", "New", "York", "city"]) == 6
     assert phrases.count(["the", "new", "york"]) == 6
     assert phrases.occurrences(["new", "york"]) == [("new",), ("new", "york")]
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("podgorika.", ["Podgorica."]),
+        ('("podgorika"),', ['("Podgorica"),']),
+        ("Podgorica.", []),
+        ("¿podgorika?", ["¿Podgorica?"]),
+        ("skadaar lake!", ["Skadar Lake!"]),
+        ("“skadaar lake”", ["“Skadar Lake”"]),
+        ("podgorika .", ["Podgorica"]),  # a full stop that is a word stays
+        ("us.", ["U.S."]),
+        ("(u.s.)", ["(U.S.)"]),
+        ("aat&t,", ["AT&T,"]),
+        ("東京大学。", ["東京大學。"]),
+    ],
+)
+def test_punctuation_around_a_phrase_stays_and_does_not_count(written: str, expected: list[str], tmp_path: Path) -> None:
+    phrases = listed(tmp_path, "Podgorica\nSkadar Lake\nU.S.\nAT&T\n東京大學\n")
+    words = bounded(f"in {written}")
+    edges = [edge for edge in phrases.edges(words, 2, len(words) - 1) if edge.log_prob > -2.6]
+    assert [" ".join(edge.target) for edge in edges] == expected
+    assert all(edge.end == 2 + len(edge.target) for edge in edges)
+    for text in expected:
+        assert phrases.count(text.split()) == len(text.split())
+        assert phrases.occurrences(text.split())
+
+
+def test_punctuation_of_a_word() -> None:
+    assert punctuation("«(Skadar-Lake's)»,") == ("«(", ")»,")
+    for word in ("...", "", "\u203e", "." * 9 + "a", "C#", "100%", "@user", "-ing", "up-", "don't"):
+        assert punctuation(word) == ("", "")
+    for place in range(sys.maxunicode + 1):
+        if not 0xD800 <= place < 0xE000:
+            before, after = punctuation.__wrapped__(f"{chr(place)}a")
+            assert len(before) <= 1
+            assert after == ""
 
 
 def test_similarity_is_that_of_letters(tmp_path: Path) -> None:
