@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -80,12 +81,17 @@ MAX_WORDS = 1000  # longer texts are neither learned from nor corrected: alignme
 
 def align_list(hypotheses: Sequence[str], references: Sequence[str]) -> list[AlignedPair]:
     """Return each distinct hypothesis of a list with its closest reference; texts of more than MAX_WORDS words are left out."""
-    targets = [words for words in map(bounded, references) if len(words) <= MAX_WORDS]
+    targets = [words for words in map(_interned, references) if len(words) <= MAX_WORDS]
     counts = Counter(" ".join(text.split()) for text in hypotheses)
     pairs = []
     for text, count in counts.items():
-        words = bounded(text)
+        words = _interned(text)
         if targets and len(words) <= MAX_WORDS:
             reference = closest_reference(words, targets)
             pairs.append(AlignedPair(words, reference, differing_blocks(words, reference), count / len(hypotheses)))
     return pairs
+
+
+def _interned(text: str) -> list[str]:
+    """Return ``bounded`` with one object for each distinct word: pairs of all lists are held together."""
+    return [sys.intern(word) for word in bounded(text)]

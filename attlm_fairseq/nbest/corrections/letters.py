@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,7 @@ MAX_LETTERS = 32
 IDENTITY = 1.0  # pseudo-counts of each source letter
 OTHER = 0.5  # pseudo-count shared by all other targets
 INSERTED = 0.5  # pseudo-count shared by all inserted letters
+TOGETHER = 1024  # pairs of one step: all at once fill the memory
 MANY_LETTERS = 200  # of so many, as in Chinese and Korean, only changes that were seen are kept: all would be millions
 SEEN = 0.01  # expected number of times
 
@@ -67,16 +69,16 @@ def estimate(spellings: Mapping[tuple[str, str], float]) -> LetterChannel:
     letters = sorted({letter for pair in spellings for text in pair for letter in text})
     place = {letter: i for i, letter in enumerate(letters)}
     size = len(letters)
-    pairs = sorted(spellings)
-    weights = np.array([spellings[pair] for pair in pairs])
-    sources = _matrix([[place[letter] for letter in source] for source, _ in pairs], size)
-    targets = _matrix([[place[letter] for letter in target] for _, target in pairs], size)
-    lengths = np.array([[len(source), len(target)] for source, target in pairs])
+    pairs = sorted(spellings, key=lambda pair: (*map(len, pair), pair))
+    batches = [_batch(pairs[begin : begin + TOGETHER], spellings, place) for begin in range(0, len(pairs), TOGETHER)]
     prior = np.full((size, size + 1), OTHER / (size + 1))
     prior[np.arange(size), np.arange(size)] += IDENTITY
     changes, inserts = _normalised(prior, np.full(size, INSERTED / size), 1.0)
     for _ in range(ROUNDS):
-        changed, inserted, stops = _expected(sources, targets, lengths, weights, changes, inserts)
+        changed, inserted, stops = np.zeros_like(changes), np.zeros_like(inserts), 0.0
+        for batch in batches:
+            more_changed, more_inserted, more_stops = _expected(batch, changes, inserts)
+            changed, inserted, stops = changed + more_changed, inserted + more_inserted, stops + more_stops
         changes, inserts = _normalised(prior + changed, INSERTED / size + inserted, stops)
     with np.errstate(divide="ignore"):
         costs, insert_costs = -np.log(changes), -np.log(inserts)
@@ -90,6 +92,21 @@ def estimate(spellings: Mapping[tuple[str, str], float]) -> LetterChannel:
     )
 
 
+class _Batch(NamedTuple):
+    """P pairs: letters of sources (P, rows) and targets (P, columns), padded with V; lengths (P, 2); weights (P,)."""
+
+    sources: np.ndarray
+    targets: np.ndarray
+    lengths: np.ndarray
+    weights: np.ndarray
+
+
+def _batch(pairs: Sequence[tuple[str, str]], weights: Mapping[tuple[str, str], float], place: Mapping[str, int]) -> _Batch:
+    sources, targets = (_matrix([[place[letter] for letter in text] for text in side], len(place)) for side in zip(*pairs, strict=True))
+    lengths = np.array([[len(source), len(target)] for source, target in pairs])
+    return _Batch(sources, targets, lengths, np.array([weights[pair] for pair in pairs]))
+
+
 def _matrix(rows: Sequence[Sequence[int]], fill: int) -> np.ndarray:
     matrix = np.full((len(rows), max(map(len, rows))), fill)
     for row, values in zip(matrix, rows, strict=True):
@@ -101,14 +118,13 @@ def _normalised(changed: np.ndarray, inserted: np.ndarray, stops: float) -> tupl
     return changed / changed.sum(axis=1, keepdims=True), inserted / (inserted.sum() + stops)
 
 
-def _expected(
-    sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray, weights: np.ndarray, changes: np.ndarray, inserts: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, float]:
+def _expected(batch: _Batch, changes: np.ndarray, inserts: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the expected changes (V, V + 1), insertions (V,) and stops of P pairs (E-step), by forward and backward sums.
 
     ``alpha[i, j]`` (P,) is the probability of having read i source letters and written j target letters. Padding letters have
     index V.
     """
+    sources, targets, lengths, weights = batch
     size = len(inserts)
     change = np.vstack([changes, np.zeros((1, size + 1))])
     insert = np.append(inserts, 0.0)

@@ -10,8 +10,9 @@ keeping a word.
 from __future__ import annotations
 
 import math
+from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -26,6 +27,7 @@ DISCOUNT = 0.5  # occurrences
 UNSEEN_KEPT = 0.5  # probability of keeping a word that was never seen
 MIN_COUNT = 0.6  # of lists: seen in two lists, or in most hypotheses of one
 MIN_PROBABILITY = 0.02
+COUNTERS = 32  # for each hypothesis
 MAX_EXAMPLES = 2
 EXAMPLE_WORDS = 12
 
@@ -70,10 +72,11 @@ def learn_phrases(
 ) -> PhraseTable:
     """Count the phrases of aligned hypotheses and prune those that are seldom or improbable."""
     pairs = list(pairs)
+    may_be_kept = _filter(pairs, min_count)
     counts: defaultdict[Words, defaultdict[Words, float]] = defaultdict(lambda: defaultdict(float))
     examples: defaultdict[tuple[Words, Words], list[str]] = defaultdict(list)
     for pair in pairs:
-        for source, target in phrases(pair):
+        for source, target in filter(may_be_kept, phrases(pair)):
             counts[source][target] += pair.weight
             shown = examples[source, target]
             if len(shown) < MAX_EXAMPLES:
@@ -88,6 +91,19 @@ def learn_phrases(
                 found_in = tuple(dict.fromkeys(examples[source, target]))
                 rules.setdefault(source, []).append(Rule(source, target, math.log(count / total), count, found_in))
     return PhraseTable(rules, kept_words(pairs, discount))
+
+
+def _filter(pairs: Sequence[AlignedPair], min_count: float) -> Callable[[tuple[Words, Words]], bool]:
+    """Return a test that every phrase pair with at least ``min_count`` passes, and few others: most are seen once and fill the memory.
+
+    Phrase pairs share counters, a fixed number for each hypothesis, by their hash.
+    """
+    counters = array("f", bytes(4 * max(1, COUNTERS * len(pairs))))
+    size, enough = len(counters), 0.999 * min_count  # float32
+    for pair in pairs:
+        for found in phrases(pair):
+            counters[hash(found) % size] += pair.weight
+    return lambda found: counters[hash(found) % size] >= enough
 
 
 def phrases(pair: AlignedPair) -> Iterator[tuple[Words, Words]]:

@@ -10,7 +10,7 @@ import pytest
 
 from attlm_fairseq.nbest.corrections import letters
 from attlm_fairseq.nbest.corrections.alignment import align_list
-from attlm_fairseq.nbest.corrections.letters import LetterChannel, _expected, _matrix, alike, estimate, learn_letters
+from attlm_fairseq.nbest.corrections.letters import LetterChannel, _Batch, _expected, _matrix, alike, estimate, learn_letters
 from attlm_fairseq.nbest.corrections.spelling import MAX_COST, SpellingSearch
 
 
@@ -53,7 +53,7 @@ def test_expectations_are_those_of_all_alignments() -> None:
     weights = np.array([1.0, 2.0, 0.5])
     sources, targets = (_matrix([pair[side] for pair in pairs], size) for side in (0, 1))
     lengths = np.array([[len(source), len(target)] for source, target in pairs])
-    changed, inserted, stops = _expected(sources, targets, lengths, weights, change, insert)
+    changed, inserted, stops = _expected(_Batch(sources, targets, lengths, weights), change, insert)
     by_hand = [expected_by_enumeration(source, target, change, insert) for source, target in pairs]
     np.testing.assert_allclose(changed, sum(w * c for w, (c, _) in zip(weights, by_hand, strict=True)), rtol=1e-9)
     np.testing.assert_allclose(inserted, sum(w * i for w, (_, i) in zip(weights, by_hand, strict=True)), rtol=1e-9)
@@ -67,6 +67,18 @@ def test_probabilities_sum_to_one() -> None:
     assert sum(math.exp(-cost) for cost in channel.inserts.values()) + math.exp(-channel.stop) == pytest.approx(1)
     assert min(channel.change("-"), key=channel.change("-").get) == " "
     assert min(channel.inserts, key=channel.inserts.get) == " "
+
+
+@pytest.mark.parametrize("together", [1, 3])
+def test_batches_change_nothing(monkeypatch: pytest.MonkeyPatch, together: int) -> None:
+    spellings = {("twenty-two", "twenty two"): 3.0, ("pm", "p m"): 5.0, ("fair", "fare"): 2.0, ("am", "a m"): 1.0}
+    whole = estimate(spellings)
+    monkeypatch.setattr(letters, "TOGETHER", together)
+    parts = estimate(spellings)
+    assert parts.stop == pytest.approx(whole.stop, rel=1e-12)
+    assert parts.inserts == pytest.approx(whole.inserts, rel=1e-9)
+    for letter, costs in whole.changes.items():
+        assert parts.changes[letter] == pytest.approx(costs, rel=1e-9)
 
 
 def test_only_blocks_spelled_alike_teach() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
+from attlm_fairseq.nbest.corrections import phrase_table
 from attlm_fairseq.nbest.corrections.alignment import AlignedPair, align_list
-from attlm_fairseq.nbest.corrections.phrase_table import MAX_VANISHING, learn_phrases, phrases
+from attlm_fairseq.nbest.corrections.phrase_table import MAX_VANISHING, MIN_COUNT, _filter, learn_phrases, phrases
 
 
 def pair_of(hypothesis: str, reference: str) -> AlignedPair:
@@ -51,6 +53,18 @@ def test_probabilities_are_counts_over_occurrences() -> None:
 
 def test_what_one_hypothesis_of_five_has_once_is_pruned() -> None:
     assert not learn_phrases(align_list(["a b", "a c", "a c", "a c", "a c"], ["a c"])).rules
+
+
+def test_the_filter_of_what_is_seen_once_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(1)
+    texts = [" ".join(draw.choices("abcde", k=draw.randint(1, 8))) for _ in range(600)]
+    pairs = [pair for begin in range(0, 600, 6) for pair in align_list(texts[begin : begin + 5], texts[begin + 5 : begin + 6])]
+    filtered = learn_phrases(pairs)
+    assert not all(_filter(pairs, MIN_COUNT)(found) for pair in pairs for found in phrases(pair))
+    monkeypatch.setattr(phrase_table, "COUNTERS", 0)  # all share one counter
+    assert all(_filter(pairs, MIN_COUNT)(found) for pair in pairs for found in phrases(pair))
+    assert learn_phrases(pairs) == filtered
+    assert filtered.rules
 
 
 def test_matches_are_found_where_they_stand() -> None:
