@@ -7,6 +7,7 @@ MAX_NUMBER come from the package num2words, in any of its languages. The probabi
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ MAX_SPOKEN = 8  # words of a spelled number
 MAX_ENDING = 3  # letters that stick to a number: 4pm, 21st
 MIN_PROBABILITY = 0.01
 DISCOUNT = 1.0
+WAYS = ("cardinal", "plain", "digits-oh", "pairs", "pairs-oh", "pair-digits", "digits-pair", "short", "ordinal")  # "oh": any zero
 PARTS = 100  # other numbers are said as pairs and digits, which are at most this
 
 Words = tuple[str, ...]
@@ -162,6 +164,13 @@ def shape(spoken: Spoken) -> str:
     digits = str(spoken.value)
     tail = "00" if len(digits) > 2 and digits.endswith("00") else "0x" if len(digits) > 2 and digits[-2] == "0" else ""
     return f"{len(digits)}{tail}{'+' + spoken.ending if spoken.ending else ''}"
+
+
+def is_row(kind: str, way: str) -> bool:
+    """Return whether a table may have this ``shape`` and this way to say it, as ``NumberWords.ways`` names them."""
+    ending = rf"(\+\S{{1,{MAX_ENDING}}})?"
+    names = "|".join(re.escape(name).replace("oh", r"\S+") for name in WAYS)
+    return bool(re.fullmatch(rf"[1-4](00|0x)?{ending}", kind) and re.fullmatch(rf"({names})({ending}|\+letters)", way))
 
 
 @dataclass

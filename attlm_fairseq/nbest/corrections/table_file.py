@@ -23,7 +23,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource, whole_file
 from attlm_fairseq.nbest.corrections.alignment import BEGIN, END
 from attlm_fairseq.nbest.corrections.letters import LetterChannel
-from attlm_fairseq.nbest.corrections.numbers import NumberChannel, check_language, number_words
+from attlm_fairseq.nbest.corrections.numbers import WAYS, NumberChannel, check_language, is_row, number_words
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, Rule, Words
 from attlm_fairseq.nbest.fingerprints import known_share
 
@@ -134,6 +134,11 @@ class _Reader:
                 raise self.error(f"found {source!r} that stays {target!r}, expected one word in both columns")
             self.kept[source] = log_prob
         elif kind == "number":
+            if not is_row(source, target):
+                raise self.error(
+                    f"number {source!r} said as {target!r}, expected a number of digits and one of {', '.join(WAYS)}, with what sticks to "
+                    "the number, such as '4+pm' and 'pairs+pm'"
+                )
             self.ways.setdefault(source, {})[target] = log_prob
             self.counts.setdefault(source, {})[target] = self._number(count or "0", "count", 0.0)
         elif kind == "letter":

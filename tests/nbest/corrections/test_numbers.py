@@ -9,7 +9,16 @@ import pytest
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.corrections.alignment import align_list, bounded
-from attlm_fairseq.nbest.corrections.numbers import NumberChannel, check_language, learn_numbers, number_words, opposite, shape
+from attlm_fairseq.nbest.corrections.numbers import (
+    NumberChannel,
+    Spoken,
+    check_language,
+    is_row,
+    learn_numbers,
+    number_words,
+    opposite,
+    shape,
+)
 
 num2words = pytest.importorskip("num2words")
 
@@ -47,6 +56,17 @@ def test_ways_of_a_number() -> None:
     assert "nine oh seven" in set(map(" ".join, number_words("en").ways(907, "").values()))
     assert {"four p m", "four pm", "fourth"} <= set(map(" ".join, number_words("en").ways(4, "pm").values()))
     assert "twelve hundred" in set(map(" ".join, number_words("en").ways(1200, "").values()))
+
+
+@pytest.mark.parametrize("language", ["en", "de", "fr", "ja"])
+def test_tables_may_have_every_way(language: str) -> None:
+    words = number_words(language)
+    for value in range(0, 10000, 3):
+        for ending in ("", "th", "p.m", "+x"):
+            ways = words.ways(value, ending)
+            assert all(is_row(shape(Spoken(1, value, ending)), way) for way in ways)
+    for kind, way in (("5", "pairs"), ("0", "pairs"), ("4", "seventy"), ("4", "pairs-"), ("400x", "pairs"), ("4+long", "pairs"), ("4", "")):
+        assert not is_row(kind, way)
 
 
 def test_probabilities_of_ways_are_counted_by_shape() -> None:
