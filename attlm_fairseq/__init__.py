@@ -37,7 +37,6 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.scoring.compute import DeviceConfig as DeviceConfig
     from attlm_fairseq.scoring.lm_spec import LMSpec as LMSpec
     from attlm_fairseq.scoring.ngram_estimation import NgramOptions as NgramOptions
-    from attlm_fairseq.scoring.ngram_estimation import estimate_ngram as estimate_ngram
     from attlm_fairseq.scoring.scorer import Scorer as Scorer
     from attlm_fairseq.scoring.scorer import SentenceScore as SentenceScore
     from attlm_fairseq.scoring.text_file import ScoredText as ScoredText
@@ -66,6 +65,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.verbs.mixture import estimate_mixture as estimate_mixture
     from attlm_fairseq.verbs.nbest_files import read_nbest as read_nbest
     from attlm_fairseq.verbs.nbest_files import write_nbest as write_nbest
+    from attlm_fairseq.verbs.ngram import estimate_ngram as estimate_ngram
     from attlm_fairseq.verbs.rescore import Rescored as Rescored
     from attlm_fairseq.verbs.rescore import RescoreOutput as RescoreOutput
     from attlm_fairseq.verbs.rescore import rescore as rescore
@@ -92,7 +92,7 @@ _MODULES = {
     "Decision": "nbest.decision.decision",
     "DeviceConfig": "scoring.compute",
     "estimate_mixture": "verbs.mixture",
-    "estimate_ngram": "scoring.ngram_estimation",
+    "estimate_ngram": "verbs.ngram",
     "evaluate": "verbs.evaluate",
     "evaluate_corrections": "verbs.corrections",
     "Evaluation": "verbs.evaluate",

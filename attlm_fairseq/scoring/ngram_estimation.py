@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import own_folder, remove_left_behind
+from attlm_fairseq.files import TextSource, own_folder, remove_left_behind
 from attlm_fairseq.scoring.kenlm_files import gist, read_ngram_counts
 from attlm_fairseq.scoring.kenlm_programs import find_program
 from attlm_fairseq.scoring.text_file import read_lines
@@ -96,7 +96,7 @@ DEFAULT_NGRAM = NgramOptions()
 
 
 def estimate_ngram(
-    text: str | Path | Iterable[str],
+    text: str | Path | TextSource | Iterable[str],
     output: Path | str,
     order: int,
     options: NgramOptions = DEFAULT_NGRAM,
@@ -124,9 +124,9 @@ def estimate_ngram(
         raise InputError(f"the order must be {ORDERS[0]} to {ORDERS[-1]}, not {order}: KenLM can use no other")
     output = Path(output)
     target = _target(output)
-    if isinstance(text, str):
-        text = Path(text)
-    source = "the text" if not isinstance(text, Path) else "<stdin>" if text == Path("-") else text
+    if isinstance(text, str | Path):
+        text = TextSource(str(text), "one sentence per line")
+    source = text.name if isinstance(text, TextSource) else "the text"
     sentences = _Sentences(text, source, options)
     program = str(lmplz or find_program("lmplz"))
     # Next to the output: on its file system, so that the finished model is moved and never copied, and where there is room for it.
@@ -204,7 +204,7 @@ def _explain(code: int, said: str) -> str:
 class _Sentences:
     """The lines of a text as lmplz reads them, checked and counted on their way."""
 
-    def __init__(self, text: Path | Iterable[str], source: object, options: NgramOptions) -> None:
+    def __init__(self, text: TextSource | Iterable[str], source: str, options: NgramOptions) -> None:
         self.text = text
         self.source = source
         self.options = options
@@ -214,16 +214,16 @@ class _Sentences:
         self.unknown = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        for number, line in enumerate(self._lines(), 1):
+        for number, line in enumerate(read_lines(self.text) if isinstance(self.text, TextSource) else self.text, 1):
+            words = line.split()
             try:
-                words = (line.decode("utf-8") if isinstance(line, bytes) else line).split()
                 if self.options.unk_in_text:
                     words = self._with_placeholder(words, number)
                 if not RESERVED.isdisjoint(words):
                     words = self._without_symbols(words, number)
                 encoded = " ".join(words).encode("utf-8") + b"\n"
-            except (UnicodeDecodeError, UnicodeEncodeError) as error:
-                raise InputError(f"is not UTF-8 ({error.reason}, byte {error.start} of the line)", path=self.source, line=number) from None
+            except UnicodeEncodeError as error:  # of a program's text
+                raise InputError(f"is not UTF-8 ({error.reason}, character {error.start})", path=self.source, line=number) from None
             if b"\0" in encoded:
                 raise InputError("holds a NUL character, which no word can have: is this a text file?", path=self.source, line=number)
             self.sentences += 1
@@ -249,12 +249,6 @@ class _Sentences:
             )
         self.skipped += len(words) - len(kept)
         return kept
-
-    def _lines(self) -> Iterator[bytes | str]:
-        if not isinstance(self.text, Path):
-            yield from self.text
-            return
-        yield from read_lines(str(self.text))
 
 
 def _run(command: list[str], lines: Iterable[bytes] = ()) -> tuple[int, str]:

@@ -542,7 +542,8 @@ def text_lines(text: FilePath | Iterable[str], expected: str = "one sentence per
     form = format_of(source.head)
     if form is not None and form.name not in LIKE_TEXT:
         source.close()
-        raise InputError(f"holds n-best lists ({form.name}): expected {expected}; `attlm rescore` and `attlm eval` read lists", path=text)
+        found = f"holds n-best lists ({form.name})"
+        raise InputError(f"{found}: expected {expected}; `attlm rescore` and `attlm eval` read lists", path=source.name)
     return source
 
 

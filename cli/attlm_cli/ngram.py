@@ -10,7 +10,8 @@ import cloup
 
 from attlm_cli.overwriting import check_files
 from attlm_fairseq.messages import note
-from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
+from attlm_fairseq.scoring.ngram_estimation import NgramOptions
+from attlm_fairseq.verbs.ngram import estimate_ngram
 
 
 @cloup.command("ngram")

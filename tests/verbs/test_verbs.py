@@ -142,6 +142,7 @@ def test_what_a_newcomer_meets(folder):
     told = run("tune", "one.txt", "--format", "text", "--refs", "two.txt", "--kenlm", "lm.arpa", "-o", "none.toml").stderr
     assert "no list has two different hypotheses" in told
     assert "dev.json: holds n-best lists (hyporadise)" in refused("ppl", "dev.json", "--kenlm", "lm.arpa")
+    assert "dev.json: holds n-best lists (hyporadise)" in refused("ngram", "dev.json", "-o", "new.arpa")
     assert "--file text shows its text" in refused("attention", "text", "--lm", "lm.pt")
     assert "text" in run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--to", "1BEST").stderr
     assert "there is no command 'recore': did you mean rescore" in refused("recore", "dev.json")

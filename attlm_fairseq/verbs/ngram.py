@@ -1,0 +1,34 @@
+"""Estimate an n-gram LM from text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from attlm_fairseq.scoring import ngram_estimation
+from attlm_fairseq.scoring.ngram_estimation import DEFAULT_NGRAM, NgramOptions, NgramReport
+from attlm_fairseq.verbs.inputs import FilePath, text_lines
+
+
+def estimate_ngram(
+    text: FilePath | Iterable[str], output: FilePath, order: int, options: NgramOptions = DEFAULT_NGRAM, lmplz: Path | None = None
+) -> NgramReport:
+    """Estimate an unpruned n-gram model with interpolated modified Kneser-Ney smoothing, by KenLM's ``lmplz``.
+
+    Lines are split into words at white space; a blank line is an empty sentence. ``<s>``, ``</s>`` and ``<unk>`` in the text
+    are refused, unless ``skip_symbols`` or ``unk_in_text`` allows them.
+
+    Args:
+        text: a file with one sentence per line (gzip is recognised; ``-`` is standard input), or lines.
+        output: the model, a name in ``.arpa`` or ``.bin``. It is replaced only by a complete model.
+        order: length of the longest n-grams.
+        options: options of the estimation.
+        lmplz: the program; None: the one on PATH, or built once into the user's cache folder.
+
+    Returns:
+        The counts of the text and of the model's n-grams, and the orders that got fallback discounts.
+
+    Raises:
+        InputError: the text is unreadable, too small or holds n-best lists, the order is not supported, or lmplz is missing or fails.
+    """
+    return ngram_estimation.estimate_ngram(text_lines(text), Path(output), order, options, lmplz)
