@@ -102,20 +102,11 @@ def estimate_ngram(
     options: NgramOptions = DEFAULT_NGRAM,
     lmplz: Path | None = None,
 ) -> NgramReport:
-    """Estimate an unpruned n-gram model from text, one sentence per line.
-
-    Lines are split into words at white space; a blank line is an empty sentence. ``<s>``, ``</s>`` and ``<unk>`` in the text
-    are refused, unless ``skip_symbols`` or ``unk_in_text`` allows them.
+    """Estimate an unpruned n-gram model. See ``verbs.ngram.estimate_ngram``, which also refuses n-best lists.
 
     Args:
-        text: a file (gzip is recognised; ``-`` is standard input), or lines. A single string is a file's name.
-        output: the model, a name in ``.arpa`` or ``.bin``. It is replaced only by a complete model.
-        order: length of the longest n-grams.
-        options: options of the estimation.
-        lmplz: the program; None: the one on PATH, or built once into the user's cache folder.
-
-    Returns:
-        The counts of the text and of the model's n-grams, and the orders that got fallback discounts.
+        text: a file, opened or by name, or lines. A single string is a file's name.
+        output, order, options, lmplz: as there.
 
     Raises:
         InputError: the text is unreadable or too small, the order is not supported, or lmplz is missing or fails.
