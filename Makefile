@@ -78,10 +78,10 @@ $(DONE)/torch$(CUDA): $(DONE)/venv constraints.txt
 
 # Not isolated: an isolated build would fetch a torch of its own. fairseq asks for torchaudio, which it uses for speech synthesis only;
 # the wheels of PyPI need CUDA, and next to torch for CPUs they would keep transformers' speech models from loading. The tests use ESPnet's
-# beam search, which needs none of ESPnet's dependencies.
+# searches, which need none of ESPnet's dependencies but typeguard.
 $(DONE)/dependencies: $(DONE)/torch$(CUDA) setup.py
 	$(call step,fairseq and the other dependencies (compiled here: 2 to 5 minutes),$(FRESH_BUILD) && $(INSTALL) --no-build-isolation $(EVERYTHING) \
-		&& { "$(BIN)/python" -c 'import torchaudio' || $(PIP) uninstall --yes torchaudio; } && $(INSTALL) --no-deps espnet)
+		&& { "$(BIN)/python" -c 'import torchaudio' || $(PIP) uninstall --yes torchaudio; } && $(INSTALL) --no-deps espnet typeguard)
 	@touch $@
 
 $(DONE)/package: $(DONE)/dependencies $(SOURCES)

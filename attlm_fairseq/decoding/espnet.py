@@ -3,6 +3,7 @@
 lms = LogLinearLM.load({"checkpoint_best.pt": 1.0})
 lm = EspnetLM.of_tokens(lms, token_list)     # of_spelling: LMs of words for a token list of subwords or letters
 search = BatchBeamSearch(scorers={**scorers, "lm": lm}, weights={**weights, "lm": 0.3}, token_list=token_list, ...)
+search = BeamSearchTransducer(decoder, joint_network, beam_size=5, lm=lm, lm_weight=0.3, search_type="tsd")
 
 Shapes: N hypotheses, L tokens so far, U tokens of the list.
 """
@@ -37,11 +38,14 @@ def _interfaces() -> list[Any]:
 
 
 class EspnetLM(nn.Module, *_interfaces()):  # type: ignore[misc]  # the bases depend on what is installed
-    """A ShallowFusion as a scorer of ESPnet's searches: its ``BatchScorerInterface``.
+    """A ShallowFusion as a scorer of ESPnet's searches: its ``BatchScorerInterface``, and the LM of its transducers' searches.
 
     Scores are natural logarithms. The last token of the list starts and ends sentences. ``<blank>`` and ``<unk>`` are scored
-    as unknown words. A state is the fusion's state after the tokens that were read, or None before the first token.
+    as unknown words; ``<blank>`` is never read. A state is the fusion's state after the tokens that were read, or None before
+    the first token. Transducers' searches do not score the sentence end.
     """
+
+    rnn_type = "lstm"  # by this attribute a search for transducers recognises LMs that have states
 
     def __init__(self, fusion: ShallowFusion) -> None:
         """Use a fusion for ESPnet's token list. Raises TypeError if it is not a ShallowFusion."""
@@ -76,6 +80,10 @@ class EspnetLM(nn.Module, *_interfaces()):  # type: ignore[misc]  # the bases de
         """Return the state before the first token."""
         return
 
+    def zero_state(self) -> None:
+        """Return the state before the first token."""
+        return
+
     def batch_init_state(self, x: Tensor) -> None:
         """Return the state before the first token."""
         return
@@ -84,26 +92,27 @@ class EspnetLM(nn.Module, *_interfaces()):  # type: ignore[misc]  # the bases de
         """Return the state of hypothesis ``i`` from the states that ``batch_score`` returned."""
         return None if state is None else state[i]
 
-    def score(self, y: Tensor, state: Any, x: Tensor) -> tuple[Tensor, Any]:
+    def score(self, y: Tensor, state: Any, x: Tensor | None) -> tuple[Tensor, Any]:
         """Return the scores (U,) of the next token after tokens (L,) that begin with ``<sos/eos>``, and the state after them."""
-        scores, [after] = self.batch_score(y.unsqueeze(0), [state], x.unsqueeze(0))
+        scores, [after] = self.batch_score(y.unsqueeze(0), [state], None)
         return scores[0], after
 
-    def batch_score(self, ys: Tensor, states: Sequence[Any], xs: Tensor) -> tuple[Tensor, list[Any]]:
+    def batch_score(self, ys: Tensor, states: Sequence[Any], xs: Tensor | None) -> tuple[Tensor, list[Any]]:
         """Return the scores (N, U) of the next token after tokens (N, L), and the N states after them.
 
-        ``states`` are the states before the last token. None means that the hypothesis is read from its beginning.
+        ``states`` are the states before the last token. None means that the hypothesis is read from its beginning. Transducers
+        give the last token alone, and ``<blank>`` at the beginning.
         """
         after = []
         for tokens, state in zip(ys.tolist(), states, strict=True):
             unread = tokens[1:] if state is None else tokens[-1:]
             state = self.fusion.start() if state is None else state
-            for token in unread:
+            for token in filter(None, unread):  # BLANK is 0
                 state = self.fusion.score(state, token)[1]
             after.append(state)
         rows = {state: row for row, state in enumerate(dict.fromkeys(after))}  # hypotheses with equal states are computed once
         scores = torch.from_numpy(self.fusion.scores(list(rows)))[[rows[state] for state in after]]
-        return scores.to(xs.device, torch.get_default_dtype()), after
+        return scores.to(ys.device, torch.get_default_dtype()), after
 
     def final_score(self, state: Any) -> float:
         """Return 0, since the sentence end is scored as a token."""

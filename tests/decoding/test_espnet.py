@@ -6,7 +6,7 @@ import pytest
 import torch
 from lm_files import write_arpa, write_checkpoint
 
-from attlm_fairseq.decoding.espnet import EspnetLM
+from attlm_fairseq.decoding.espnet import BLANK, EspnetLM
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.scoring.kenlm import KenLM
@@ -44,7 +44,8 @@ class FullPrefix(BatchScorerInterface):
         for tokens in ys.tolist():
             state = self.fusion.start()
             for token in tokens[1:]:
-                state = self.fusion.score(state, token)[1]
+                if token != BLANK:  # is no word
+                    state = self.fusion.score(state, token)[1]
             rows.append([self.fusion.score(state, token)[0] for token in range(self.fusion.size)])
         return torch.tensor(rows), [None] * len(rows)
 
@@ -87,6 +88,74 @@ def test_beam_search_is_that_of_full_prefixes(words, subwords, kind):
         assert [total for _, total in found] == pytest.approx([total for _, total in expected], abs=1e-5)
         moved += [row for row, _ in found] != [row for row, _ in batch_beam_search(lm, lm.fusion.size, seed, weight=0.0)]
     assert moved
+
+
+class FromTheBeginning:
+    """The LM of a transducer's search with the labels so far as its state: every score from the beginning, by itself."""
+
+    rnn_type = "none"
+
+    def __init__(self, fusion, starts: bool) -> None:
+        """Use a fusion; ``starts``: the search gives all labels, after ``<sos/eos>``, and not the last one alone."""
+        self.fusion, self.starts = fusion, starts
+
+    def zero_state(self) -> tuple[int, ...]:
+        return ()
+
+    def score(self, y, state, x):
+        labels = () if len(y) == 1 else (*(state or ()), int(y[-1]))
+        return self._scores(labels), labels
+
+    def batch_score(self, ys, states, xs):
+        last = [[label for label in row[self.starts :][-1:] if label != BLANK] for row in ys.tolist()]
+        after = [(*(state or ()), *label) for label, state in zip(last, states, strict=True)]
+        return torch.stack([self._scores(labels) for labels in after]), after
+
+    def _scores(self, labels):
+        state = self.fusion.start()
+        for token in labels:
+            state = self.fusion.score(state, token)[1]
+        return torch.tensor([self.fusion.score(state, token)[0] for token in range(self.fusion.size)])
+
+
+def transducer_search(module: str, lm, search: str, seed: int, weight: float = 0.6) -> list[tuple[list[int], float]]:
+    """The hypotheses of ESPnet's search, with their scores. Decoder and joint network have random weights."""
+    name = {"asr": "asr.transducer", "asr_transducer": "asr_transducer"}[module]
+    made = pytest.importorskip(f"espnet2.{name}.beam_search_transducer", reason="ESPnet or typeguard is not installed")
+    from espnet2.asr.decoder.transducer_decoder import TransducerDecoder
+    from espnet2.asr_transducer.decoder.rnn_decoder import RNNDecoder
+    from espnet2.asr_transducer.joint_network import JointNetwork
+
+    torch.manual_seed(seed)
+    size = lm.fusion.size
+    decoder = TransducerDecoder(size, hidden_size=6) if module == "asr" else RNNDecoder(size, embed_size=6, hidden_size=6)
+    joint = JointNetwork(size, 5, 6, 8)
+    for parameter in (*decoder.parameters(), *joint.parameters()):
+        torch.nn.init.normal_(parameter, std=0.7)  # far from certain of a label: the default search would not come to the next frame
+    joint.lin_out.bias.data[BLANK] += 2
+    options = {"search_type": search, "nbest": BEAM, "nstep": 2, "score_norm": False}
+    run = made.BeamSearchTransducer(decoder, joint, BEAM, lm=lm, lm_weight=weight, **options)
+    with torch.inference_mode():
+        found = run(torch.randn(6, 5))
+    return [(hypothesis.yseq, float(hypothesis.score)) for hypothesis in found]
+
+
+SEARCHES = [("asr", name) for name in ("default", "tsd", "alsd", "nsc", "maes")]
+SEARCHES += [("asr_transducer", name) for name in ("default", "tsd", "alsd", "maes")]
+
+
+@pytest.mark.parametrize(("module", "search"), SEARCHES)
+def test_searches_of_transducers_are_those_of_full_prefixes(words, subwords, module, search):
+    for lm in (EspnetLM.of_tokens(subwords, SUBWORDS, unk_offset=-1.0), EspnetLM.of_spelling(words, LETTERS, unk_offset=-4.0)):
+        moved = 0
+        for seed in range(3):
+            found = transducer_search(module, lm, search, seed)
+            expected = transducer_search(module, FromTheBeginning(lm.fusion, module == "asr_transducer"), search, seed)
+            assert [row for row, _ in found] == [row for row, _ in expected]
+            assert [total for _, total in found] == pytest.approx([total for _, total in expected], abs=1e-4)
+            moved += [row for row, _ in found] != [row for row, _ in transducer_search(module, lm, search, seed, weight=0.0)]
+            assert max(len(row) for row, _ in found) > 1
+        assert moved
 
 
 def test_one_hypothesis_at_a_time_has_the_same_scores(subwords):
