@@ -36,13 +36,14 @@ NAMES_OF_FILES = {
 """Options that are never evaluated and can look like calls: ``wmt14 (en-de)``."""
 
 FROM_CHECKPOINT = "attlm_from_checkpoint"
+TRAINED_WITH = "attlm_trained_with"
 """The entry of the state of a fairseq task that builds the model of a checkpoint, not one to be trained."""
 
 
 def refuse_unusable(load: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap fairseq's ``load_checkpoint_to_cpu``. Raises InputError for a file that cannot be loaded, or only by running what it holds.
 
-    A checkpoint that is loaded says so: its ``task_state`` has the entry ``FROM_CHECKPOINT``.
+    A checkpoint that is loaded says so: its ``task_state`` has the entries ``FROM_CHECKPOINT`` and ``TRAINED_WITH``, its task.
     """
 
     @wraps(load)
@@ -51,7 +52,7 @@ def refuse_unusable(load: Callable[..., Any]) -> Callable[..., Any]:
             with checked_sparse_tensors():
                 state = load(path, arg_overrides, *arguments, **named)
             # fairseq merges it into the state of the task, before it has the task build the model
-            state["task_state"] = {**(state.get("task_state") or {}), FROM_CHECKPOINT: True}
+            state["task_state"] = {**(state.get("task_state") or {}), FROM_CHECKPOINT: True, TRAINED_WITH: name_of(state, "task")}
         except (OSError, InputError):
             raise
         except pickle.UnpicklingError as error:
@@ -67,11 +68,19 @@ def refuse_unusable(load: Callable[..., Any]) -> Callable[..., Any]:
                     raise InputError(f"refused: its option {name} is {shown}, {reason}", path=path)
         except RecursionError:
             raise InputError("refused: its options are nested too deep", path=path) from None
-        if found := overridden_task(state, arg_overrides or {}):
-            trained_with, given = found
+        trained_with, given = name_of(state, "task"), (arg_overrides or {}).get("task")
+        if isinstance(given, str) and trained_with not in (None, given):
             raise InputError(
-                f"was trained with --task {trained_with}, which fairseq-validate takes from it: --task {given} has no effect. Leave it "
-                "out, or evaluate with fairseq-eval-lm, which takes --task and its options from the command line",
+                f"was trained with --task {trained_with}, which fairseq-validate takes from it: give --task {trained_with}, not "
+                f"--task {given}, or evaluate with fairseq-eval-lm, which takes --task and its options from the command line",
+                path=path,
+            )
+        from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY  # later: they import this
+
+        if (model := name_of(state, "model")) and model not in {*MODEL_REGISTRY, *ARCH_MODEL_REGISTRY}:
+            raise InputError(
+                f"architecture {model!r} is neither fairseq's nor this package's: install the version of attlm that has it, or give "
+                "--user-dir the folder that has it",
                 path=path,
             )
         return state
@@ -79,13 +88,12 @@ def refuse_unusable(load: Callable[..., Any]) -> Callable[..., Any]:
     return loaded
 
 
-def overridden_task(state: Mapping[str, Any], overrides: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the task of a checkpoint and the other one that was given for it, which fairseq ignores; None if there is none."""
+def name_of(state: Mapping[str, Any], part: str) -> str | None:
+    """Return the name of a part of a checkpoint's options, such as ``task`` and ``model``; None if they do not say it."""
     options = state.get("cfg")
-    task = options.get("task") if isinstance(options, DictConfig | dict) else None
-    name = task.get("_name") if isinstance(task, DictConfig | dict) else None
-    given = overrides.get("task")
-    return (name, given) if isinstance(given, str) and isinstance(name, str) and given != name else None
+    chosen = options.get(part) if isinstance(options, DictConfig | dict) else None
+    name = chosen.get("_name") if isinstance(chosen, DictConfig | dict) else None
+    return name if isinstance(name, str) else None
 
 
 PLAIN_TYPES = (bool, int, float, type(None))

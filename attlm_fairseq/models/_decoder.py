@@ -20,7 +20,7 @@ from fairseq.models import (
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
-from attlm_fairseq.checkpoints.fairseq_loading import FROM_CHECKPOINT
+from attlm_fairseq.checkpoints.fairseq_loading import FROM_CHECKPOINT, TRAINED_WITH
 from attlm_fairseq.checkpoints.reading import FINGERPRINT, check_finite
 from attlm_fairseq.checkpoints.vocabulary import fingerprint_numbers
 from attlm_fairseq.errors import InputError
@@ -418,7 +418,7 @@ def check_another_task(cfg: LanguageModelConfig, task: FairseqTask) -> None:
                 "leave it out"
             )
     elif "dictionary" in stored:
-        trained_with = stored.get("task") or "sentence_reset_lm (or document_reset_lm)"  # older checkpoints do not say which
+        trained_with = stored.get("task") or stored.get(TRAINED_WITH) or "sentence_reset_lm (or document_reset_lm)"
         logger.warning(
             f"fairseq's {type(task).__name__} reads the text as one stream (except with --sample-break-mode eos), and the model was "
             f"trained with {trained_with}: give --task {trained_with}"

@@ -19,6 +19,8 @@ import torch
 from fairseq.optim import lr_scheduler
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 
+from attlm_fairseq.errors import InputError
+
 logger = logging.getLogger(__name__)
 
 RESUME = "resume with the options and the data of before, or give --reset-dataloader to begin with the first epoch again"
@@ -70,7 +72,15 @@ def _saving(save: Any) -> Any:
 def _loading(load: Any) -> Any:
     @wraps(load)
     def load_checkpoint(cfg: Any, trainer: Any, **passthrough: Any) -> Any:
-        extra_state, epoch_itr = load(cfg, trainer, **passthrough)
+        try:
+            extra_state, epoch_itr = load(cfg, trainer, **passthrough)
+        except RuntimeError as error:
+            if "dataloader mismatch" not in str(error) or not hasattr(trainer.task, "dependencies"):
+                raise
+            raise InputError(
+                "the checkpoint was written in the midst of an epoch. With the options and the data of this run an epoch is shorter than "
+                f"what was read of that one; {RESUME}"
+            ) from None
         if extra_state is None or not hasattr(trainer.task, "set_average"):
             return extra_state, epoch_itr
         saved = extra_state.get(type(trainer.task).__name__, {})

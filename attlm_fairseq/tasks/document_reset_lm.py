@@ -108,7 +108,14 @@ class DocumentResetLMTask(SentenceResetLMTask):
 
     @property
     def resets(self) -> dict[str, Any]:
-        return {"--reset": str(self.cfg.reset), "--reset-every": self.cfg.reset_every, "--document-marker": self.cfg.document_marker}
+        reset = str(self.cfg.reset)
+        return {
+            "--reset": reset,
+            "--reset-every": self.cfg.reset_every,
+            "--document-marker": self.cfg.document_marker,
+            "--memory-slots": self.cfg.memory_slots,
+            "--bptt": None if reset == "document" else self.cfg.bptt,  # it decides where something is emptied
+        }
 
     def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> BaseFairseqModel:
         model = super().build_model(cfg, from_checkpoint)
@@ -271,6 +278,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
     def dependencies(self) -> dict[str, Any]:
         """Return the settings that decide which row reads which words; with others, a row would continue the state of other words."""
         return {
+            "--task": self._name,
             "--distributed-world-size": world_size(),
             "--bptt": self.cfg.bptt,
             "--batch-size": self.row_count(self.cfg.batch_size, self.cfg.max_tokens),

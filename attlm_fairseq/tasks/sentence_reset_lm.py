@@ -21,6 +21,7 @@ from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
 from torch import Tensor
 
+from attlm_fairseq.checkpoints.fairseq_loading import TRAINED_WITH
 from attlm_fairseq.checkpoints.initialisation import initialise_from
 from attlm_fairseq.checkpoints.reading import read_plain_data
 from attlm_fairseq.checkpoints.vocabulary import fingerprint
@@ -168,12 +169,9 @@ class SentenceResetLMTask(FairseqTask):
     def warn_of_other_resets(self) -> None:
         """Warn if a checkpoint was trained with another task or other resets: ``fairseq-eval-lm`` takes both from the command line."""
         stored = self._loaded
-        if changed := changes(
-            {"--task": stored.get("task") or self._name, **stored.get("resets", {})}, {"--task": self._name, **self.resets}
-        ):
-            logger.warning(
-                f"the model was trained {changed}: its perplexity is another one than with the task and the resets of its training"
-            )
+        trained_with = {"--task": stored.get("task") or stored.get(TRAINED_WITH) or self._name, **stored.get("resets", {})}
+        if changed := changes(trained_with, {"--task": self._name, **self.resets}):
+            logger.warning(f"the model was trained {changed}: its perplexity may be another one than with the options of its training")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Raise InputError if the checkpoint has another dictionary. Older checkpoints without this entry are accepted."""
@@ -360,6 +358,7 @@ class SentenceResetLMTask(FairseqTask):
     def dependencies(self) -> dict[str, Any]:
         """Return the settings that decide which batch has which sentences; with others, an epoch cannot go on where it was interrupted."""
         return {
+            "--task": self._name,
             "--distributed-world-size": world_size(),
             "--batch-size": self.cfg.batch_size,
             "--max-tokens": self.cfg.max_tokens,

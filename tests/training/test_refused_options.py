@@ -204,7 +204,7 @@ def test_evaluation_with_a_task_of_fairseqs_is_warned_of(data, trained, tmp_path
     old = torch.load(trained, weights_only=False)
     del old["task_state"]["task"]
     torch.save(old, tmp_path / "old.pt")
-    assert re.search(warning + r" \(or document_reset_lm\)$", fairseq(*evaluate, tmp_path / "old.pt").stdout, re.MULTILINE)
+    assert re.search(warning + "$", fairseq(*evaluate, tmp_path / "old.pt").stdout, re.MULTILINE)
 
 
 def test_evaluation_with_another_task_or_other_resets_is_not_silent(data, trained, tmp_path):
@@ -214,7 +214,7 @@ def test_evaluation_with_another_task_or_other_resets_is_not_silent(data, traine
     expect_one_line(
         fairseq(*validate, *documents, check=False),
         "was trained with --task sentence_reset_lm",
-        "--task document_reset_lm has no effect",
+        "give --task sentence_reset_lm, not --task document_reset_lm",
         "fairseq-eval-lm",
     )
     fairseq(*validate, *SENTENCES)
@@ -228,6 +228,30 @@ def test_evaluation_with_another_task_or_other_resets_is_not_silent(data, traine
     made = tmp_path / "two" / "checkpoint_last.pt"
     assert re.search(warning.format("--reset-every 2", "--reset-every 0"), fairseq(*evaluate, made, *documents).stdout)
     assert "the model was trained with" not in fairseq(*evaluate, made, *documents, "--reset-every", 2).stdout
+    slots = fairseq(*evaluate, made, *documents, "--reset-every", 2, "--memory-slots", 3).stdout
+    assert re.search(warning.format("--memory-slots 0", "--memory-slots 3"), slots)
+    old = torch.load(trained, weights_only=False)
+    del old["task_state"]["task"], old["task_state"]["resets"]
+    torch.save(old, tmp_path / "old.pt")
+    assert re.search(
+        warning.format("--task 'sentence_reset_lm'", "--task 'document_reset_lm'"),
+        fairseq(*evaluate, tmp_path / "old.pt", *documents).stdout,
+    )
+
+
+def test_an_unknown_architecture_is_one_line(data, trained, tmp_path):
+    content = torch.load(trained, weights_only=False)
+    content["cfg"]["model"]["_name"] = "later_lm"
+    torch.save(content, tmp_path / "later.pt")
+    evaluate = ["eval-lm", data / "bin", *SENTENCES, "--gen-subset", "valid", "--cpu", "--path", tmp_path / "later.pt"]
+    expect_one_line(fairseq(*evaluate, check=False), "later.pt", "architecture 'later_lm' is neither fairseq's nor this package's")
+
+
+def test_a_place_beyond_the_end_of_a_shorter_epoch_is_one_line(data, tmp_path):
+    train = ["train", data / "bin", *SENTENCES, *OURS, "--arch", "plain_lstm_lm", "--save-dir", tmp_path, *SHORT]
+    fairseq(*train, "--batch-size", 1, "--max-update", 9, "--save-interval-updates", 9)
+    other = [*train, "--batch-size", 64, "--max-update", 20]
+    expect_one_line(fairseq(*other, check=False), "in the midst of an epoch", "an epoch is shorter", "--reset-dataloader")
 
 
 def other_dictionary(data: Path, folder: Path, lines: list[str]) -> Path:
