@@ -30,6 +30,7 @@ from attlm_fairseq.nbest.tuning.oracle import oracle
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
 from attlm_fairseq.nbest.tuning.tuning import selection
 from attlm_fairseq.verbs.calibration import calibrate
+from attlm_fairseq.verbs.fit_of_references import warn_of_references
 from attlm_fairseq.verbs.inputs import (
     FilePath,
     Lists,
@@ -289,6 +290,7 @@ def _further(
         lists = lists_of_system(label, other, first, name, files.by, compare_references)
         measured = measure_lists([replace(own, references=nbest.references) for own, nbest in zip(lists, first, strict=True)], metric)
         warn_of_subwords(measured.lists, metric)
+        warn_of_references(measured.lists, metric, system=label)
         systems.append(System(label, measured.first, [texts[0] for texts in measured.texts]))
     return systems
 

@@ -27,6 +27,7 @@ from attlm_fairseq.nbest.unspaced import SPLITS_AT_SPACES, fitting_tokenizer
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.text.subwords import SubwordMarks
+from attlm_fairseq.verbs.fit_of_references import warn_of_references
 from attlm_fairseq.verbs.inputs import OnProgress
 
 
@@ -96,6 +97,7 @@ def measure(
         measured = measure_lists(rescorer.score(rescorer.workers.expand(lists)), metric, groups)
         signatures = rescorer.workers.signatures()
     warn_of_subwords(measured.lists, metric)
+    warn_of_references(measured.lists, metric)
     hint_at_tokenizer(measured.references, metric)
     return Measurement(measured, rescorer.workers.scorer, signatures, list(rescorer.oov.values()))
 

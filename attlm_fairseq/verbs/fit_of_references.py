@@ -1,0 +1,79 @@
+"""Notice references that are written otherwise than the lists, or that belong to other lists: every figure would be wrong."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import numpy as np
+
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.metrics import CER, EditRate, Metric, corpus_score
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.text.pipeline import TextPipeline, parse_steps
+
+SAMPLE = 1000  # lists looked at
+NORMALISATIONS = (["remove-punctuation"], ["lowercase"], ["remove-punctuation", "lowercase"])
+FEWER = 0.75  # of the errors are left: the others are case and punctuation
+NEARLY = 1.05  # times the errors that the longest normalisation leaves are as good
+MIN_LISTS = 20
+AS_FAR = 0.9  # of the errors against the references of other lists
+
+
+def warn_of_references(lists: Sequence[NbestList], metric: Metric, system: str = "the lists") -> None:
+    """Log if many errors of the first hypotheses are case and punctuation alone, or if the references seem to be those of other lists."""
+    some = lists[:SAMPLE]
+    if foreign(some):
+        note(
+            f"WARNING: the references do not seem to belong to {system}: the first hypotheses are nearly as far from them as from the "
+            "references of other lists. Check files, order and ids (--refs-by)"
+        )
+    elif isinstance(metric, EditRate) and (found := normalisation(some, metric)):
+        steps, share = found
+        note(
+            f"note: {share:.0%} of the errors of the first hypotheses of {system} are in case or punctuation: with --metric-text "
+            f"{steps} they do not count"
+        )
+
+
+def normalisation(lists: Sequence[NbestList], metric: EditRate) -> tuple[str, float] | None:
+    """Return the text steps with which many errors vanish, and their share; None if most are left with all of NORMALISATIONS."""
+    before = _errors(lists, metric)
+    after = {}
+    for names in NORMALISATIONS:
+        steps = tuple(step for step in parse_steps(names).steps if step not in metric.text.steps)
+        if steps and metric.text.segmentation is None:
+            longer = TextPipeline((*metric.text.steps, *steps))
+            after[longer.steps] = _errors(lists, _with_text(metric, longer))
+    if not before or not after or min(after.values()) > FEWER * before:
+        return None
+    enough = next(steps for steps, errors in after.items() if errors <= NEARLY * min(after.values()))
+    return ",".join(map(str, enough)), 1 - after[enough] / before
+
+
+def foreign(lists: Sequence[NbestList]) -> bool:
+    """Return whether the first hypotheses are nearly as far from their references as from those of the next lists.
+
+    Letters are compared, without case and punctuation. Lists that cannot tell do not count: without words, or with the
+    reference of the next list. False if fewer than MIN_LISTS count.
+    """
+    metric = CER(text=parse_steps(NORMALISATIONS[-1]), spaces=False)
+    own, others = [], []
+    for nbest, following in zip(lists, [*lists[1:], *lists[:1]], strict=True):
+        text = nbest.hypotheses[0].text
+        if metric.prepared(text) and not {*map(metric.prepared, nbest.references)} & {*map(metric.prepared, following.references)}:
+            own.append(metric.statistics([text], nbest.references)[0])
+            others.append(metric.statistics([text], following.references)[0])
+    if len(own) < MIN_LISTS:
+        return False
+    return corpus_score(metric, np.array(own)) >= AS_FAR * corpus_score(metric, np.array(others))
+
+
+def _errors(lists: Sequence[NbestList], metric: EditRate) -> float:
+    return corpus_score(metric, np.array([metric.statistics([nbest.hypotheses[0].text], nbest.references)[0] for nbest in lists]))
+
+
+def _with_text(metric: EditRate, text: TextPipeline) -> EditRate:
+    other = copy.copy(metric)
+    other.text = text
+    return other

@@ -1,0 +1,110 @@
+"""References that are written otherwise than the lists, or that belong to other lists."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+import attlm_fairseq as attlm
+from attlm_fairseq.messages import collected
+from attlm_fairseq.nbest.metrics import WER, make_metric
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.text.pipeline import parse_steps
+from attlm_fairseq.verbs.fit_of_references import foreign, normalisation, warn_of_references
+
+WORDS = [
+    "flight",
+    "boston",
+    "denver",
+    "please",
+    "show",
+    "morning",
+    "cheapest",
+    "leaving",
+    "arriving",
+    "ticket",
+    "monday",
+    "friday",
+    "kansas",
+    "airport",
+    "evening",
+]
+
+
+def made(count: int = 60, seed: int = 1) -> list[NbestList]:
+    """Lists whose first hypotheses are cased, punctuated, and wrong in a tenth of the words; references are plain."""
+    draw = random.Random(seed)
+    lists = []
+    for number in range(count):
+        reference = draw.choices(WORDS, k=8)
+        words = [draw.choice(WORDS) if draw.random() < 0.1 else word for word in reference]
+        text = f"{' '.join(words).capitalize()}, {draw.choice(WORDS)}."
+        reference += [text.split()[-1].rstrip(".")]
+        lists.append(NbestList(str(number), [Hypothesis(text, {}, 1)], (" ".join(reference),)))
+    return lists
+
+
+def told(lists: list[NbestList], metric: str = "wer", steps: str = "") -> list[str]:
+    with collected() as lines:
+        warn_of_references(lists, wer_after(steps) if steps else make_metric(metric))
+    return lines
+
+
+def wer_after(steps: str) -> WER:
+    return WER(text=parse_steps(steps.split(",")))
+
+
+def test_errors_of_case_and_punctuation_are_told():
+    lists = made()
+    [line] = told(lists)
+    assert "errors of the first hypotheses of the lists are in case or punctuation" in line
+    assert "--metric-text remove-punctuation,lowercase" in line
+    steps, share = normalisation(lists, wer_after("lowercase"))
+    assert steps == "lowercase,remove-punctuation"
+    before, after = (metric_of(lists, steps) for steps in ("lowercase", "lowercase,remove-punctuation"))
+    assert share == pytest.approx(1 - after / before)
+    assert told(lists, steps="remove-punctuation,lowercase") == []
+    assert told(lists, metric="bleu") == []
+
+
+def metric_of(lists: list[NbestList], steps: str) -> float:
+    metric = wer_after(steps)
+    errors = sum(metric.statistics([nbest.hypotheses[0].text], nbest.references)[0] for nbest in lists)
+    return errors[0] / errors[1]
+
+
+@pytest.mark.parametrize(("change", "steps"), [(str.upper, "lowercase"), (lambda text: text.replace(" ", ", "), "remove-punctuation")])
+def test_one_step_is_told_where_it_is_enough(change, steps):
+    lists = [replace(nbest, hypotheses=[Hypothesis(change(nbest.references[0]), {}, 1)]) for nbest in made()]
+    assert normalisation(lists, make_metric("wer")) == (steps, 1.0)
+    assert normalisation(lists, make_metric("cer")) == (steps, 1.0)
+
+
+def test_references_of_other_lists_are_warned_of():
+    lists = made()
+    references = [nbest.references for nbest in lists]
+    for metric in ("wer", "cer", "bleu"):
+        shifted = [replace(nbest, references=own) for nbest, own in zip(lists, references[7:] + references[:7], strict=True)]
+        [line] = told(shifted, metric)
+        assert line.startswith("WARNING: the references do not seem to belong to the lists:")
+    assert not foreign(lists)
+    assert not foreign(shifted[:10]), "too few lists"
+    assert not foreign([replace(nbest, references=references[0]) for nbest in lists]), "all references are equal"
+    chinese = [
+        NbestList(str(n), [Hypothesis("".join(random.Random(n).choices("天地人山水火木金土日月", k=9)), {}, 1)], ()) for n in range(40)
+    ]
+    own = [replace(nbest, references=(nbest.hypotheses[0].text[:-1] + "風",)) for nbest in chinese]
+    assert not foreign(own)
+    assert foreign([replace(nbest, references=other.references) for nbest, other in zip(own, own[5:] + own[:5], strict=True)])
+
+
+def test_evaluate_says_it_of_each_system():
+    lists = made()
+    texts = [nbest.hypotheses[0].text for nbest in lists]
+    shifted = [replace(nbest, hypotheses=[Hypothesis(text, {}, 1)]) for nbest, text in zip(lists, texts[3:] + texts[:3], strict=True)]
+    with collected() as lines:
+        attlm.evaluate(lists, others={"second": shifted}, metric="wer")
+    assert [line for line in lines if "of the lists are in case or punctuation" in line]
+    assert [line for line in lines if line.startswith("WARNING: the references do not seem to belong to second:")]
