@@ -30,6 +30,7 @@ MAX_WORDS = 8
 OFFERED = 5  # phrases for one stretch
 EXTRA_WORDS = 1  # a stretch may have more words than the longest phrase, and
 SIGNS = ("Po", "Ps", "Pe", "Pi", "Pf")  # Unicode's categories of punctuation, without hyphens and other connections
+POSSESSIVES = ("'s", "\u2019s")
 MAX_SIGNS = 8  # before or after a word
 MAX_SPELLED = 24  # words of one letter or character, as in acronyms that are spelled and in Chinese in characters
 NOT_PUNCTUATION = frozenset("#%&*@/\\")  # signs that belong to names and terms, which Unicode counts as punctuation
@@ -52,9 +53,15 @@ def spelling_key(text: str) -> str:
 
 @lru_cache(maxsize=REMEMBERED)
 def punctuation(word: str) -> tuple[str, str]:
-    """Return the punctuation that is written to a word, before and after it; none if there is nothing else, or too much."""
+    """Return the punctuation that is written to a word, before and after it; none if there is nothing else, or too much.
+
+    The English possessive ending counts as punctuation.
+    """
     places = [place for place, c in enumerate(word) if unicodedata.category(c) not in SIGNS or c in NOT_PUNCTUATION]
-    before, after = (word[: places[0]], word[places[-1] + 1 :]) if places else ("", "")
+    begin, end = (places[0], places[-1] + 1) if places else (0, len(word))
+    if word[begin:end].lower().endswith(POSSESSIVES) and end - begin > 2:
+        end -= 2
+    before, after = word[:begin], word[end:]
     return ("", "") if max(len(before), len(after)) > MAX_SIGNS else (before, after)
 
 
@@ -136,10 +143,19 @@ class PhraseList:
             stretch = tuple(words[begin:end])
             if len(stretch) > self._longest + EXTRA_WORDS and not all(len(word) == 1 for word in stretch):
                 break
-            for place, similarity in self._close(" ".join(stretch)):
+            for place, similarity in self._similar(stretch):
                 phrase = _in_place_of(stretch, self.phrases[place].words)
                 if phrase is not None and phrase != stretch:
                     yield Edge(begin, end, phrase, SHARPNESS * (similarity - 1.0), ("list", " ".join(stretch), " ".join(phrase)))
+
+    def _similar(self, stretch: tuple[str, ...]) -> Iterable[tuple[int, float]]:
+        """Return the phrases that are spelled like a stretch, with or without what is written before and after it."""
+        text = " ".join(stretch)
+        (before, _), (_, after) = punctuation(stretch[0]), punctuation(stretch[-1])
+        found = dict(self._close(text[len(before) : len(text) - len(after)]))
+        for place, similarity in self._close(text):
+            found[place] = max(similarity, found.get(place, 0.0))
+        return found.items()
 
     def never_matching(self, texts: Iterable[str]) -> list[Phrase]:
         """Return the phrases that cannot match anything in lists of these texts: too many of their letters are in none of them."""

@@ -65,11 +65,17 @@ def test_words_inside_phrases_are_counted_longest_first(tmp_path: Path) -> None:
         ("us.", ["U.S."]),
         ("(u.s.)", ["(U.S.)"]),
         ("aat&t,", ["AT&T,"]),
+        ("podgorika's", ["Podgorica's"]),
+        ("Podgorica\u2019s.", []),
+        ("skadaar lake's,", ["Skadar Lake's,"]),
+        ("mcdonalds", ["McDonald's"]),
+        ("macdonald's!", ["McDonald's!"]),
+        ("McDonald's", []),
         ("東京大学。", ["東京大學。"]),
     ],
 )
 def test_punctuation_around_a_phrase_stays_and_does_not_count(written: str, expected: list[str], tmp_path: Path) -> None:
-    phrases = listed(tmp_path, "Podgorica\nSkadar Lake\nU.S.\nAT&T\n東京大學\n")
+    phrases = listed(tmp_path, "Podgorica\nSkadar Lake\nU.S.\nAT&T\n東京大學\nMcDonald's\n")
     words = bounded(f"in {written}")
     edges = [edge for edge in phrases.edges(words, 2, len(words) - 1) if edge.log_prob > -2.6]
     assert [" ".join(edge.target) for edge in edges] == expected
@@ -80,7 +86,7 @@ def test_punctuation_around_a_phrase_stays_and_does_not_count(written: str, expe
 
 
 def test_punctuation_of_a_word() -> None:
-    assert punctuation("«(Skadar-Lake's)»,") == ("«(", ")»,")
+    assert punctuation("«(Skadar-Lake's)»,") == ("«(", "'s)»,")
     for word in ("...", "", "\u203e", "." * 9 + "a", "C#", "100%", "@user", "-ing", "up-", "don't"):
         assert punctuation(word) == ("", "")
     for place in range(sys.maxunicode + 1):
