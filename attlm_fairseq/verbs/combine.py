@@ -11,6 +11,7 @@ from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names
 from attlm_fairseq.nbest.formats.as_read import extras_of, tell_of_left_out
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.scoring.lm_spec import check_name
+from attlm_fairseq.verbs.fit_of_references import warn_of_other_utterances
 from attlm_fairseq.verbs.inputs import Lists, is_file, lists_or_texts, require_type
 from attlm_fairseq.verbs.systems import lists_of_system
 
@@ -47,6 +48,8 @@ def combine(systems: Mapping[str, Lists]) -> list[NbestList]:
     label = str(first) if is_file(first) else first_name
     labels = (str(other) if is_file(other) else name for name, other in others)
     columns = [lists, *(lists_of_system(name, other, lists, label) for name, (_, other) in zip(labels, others, strict=True))]
+    for name, column in zip(systems, columns, strict=True):
+        warn_of_other_utterances(column, lists, name, first_name)
     tell_of_left_out({name for nbest in chain(*columns) for name in extras_of(nbest)}, "of joined lists")
     rows = [[_System(nbest) for nbest in of_systems] for of_systems in zip(*columns, strict=True)]
     if repeated := sum(system.repeated for row in rows for system in row):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,6 +34,16 @@ def warn_of_references(lists: Sequence[NbestList], metric: Metric, system: str =
         note(
             f"note: {share:.0%} of the errors of the first hypotheses of {system} are in case or punctuation: with --metric-text "
             f"{steps} they do not count"
+        )
+
+
+def warn_of_other_utterances(lists: Sequence[NbestList], first: Sequence[NbestList], system: str, first_system: str) -> None:
+    """Log if two systems' lists, joined in this order, seem to be of different utterances."""
+    pairs = zip(lists[:SAMPLE], first, strict=False)
+    if foreign([replace(nbest, references=(other.hypotheses[0].text,)) for nbest, other in pairs]):
+        note(
+            f"WARNING: {system} does not seem to have the utterances of {first_system} in this order: first hypotheses are nearly as far "
+            "from each other as from those of other lists. Check files, order and ids"
         )
 
 

@@ -100,6 +100,16 @@ def test_references_of_other_lists_are_warned_of():
     assert foreign([replace(nbest, references=other.references) for nbest, other in zip(own, own[5:] + own[:5], strict=True)])
 
 
+def test_combine_says_it():
+    lists = made()
+    texts = [nbest.hypotheses[0].text for nbest in lists]
+    shifted = [replace(nbest, hypotheses=[Hypothesis(text, {}, 1)]) for nbest, text in zip(lists, texts[3:] + texts[:3], strict=True)]
+    with collected() as lines:
+        attlm.combine({"a": lists, "b": shifted, "c": made(seed=1)})
+    [line] = [line for line in lines if line.startswith("WARNING")]
+    assert line.startswith("WARNING: b does not seem to have the utterances of a in this order")
+
+
 def test_evaluate_says_it_of_each_system():
     lists = made()
     texts = [nbest.hypotheses[0].text for nbest in lists]
