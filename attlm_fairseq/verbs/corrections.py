@@ -22,6 +22,7 @@ from attlm_fairseq.nbest.features.lm_features import default_features
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.verbs.fit_of_references import warn_before_learning
 from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, References, groups_of, lists_of, run_config, with_references
 from attlm_fairseq.verbs.run import scoring
 
@@ -43,7 +44,9 @@ def learn_corrections(lists: Lists, refs: References | None = None, *, lm: FileP
         InputError: the input is unreadable or wrong, or there are no references.
     """
     check_language(language)
-    return learn(with_references(lists_of(lists), refs), lm=None if lm is None else Path(fspath(lm)), language=language)
+    read = with_references(lists_of(lists), refs)
+    warn_before_learning(read)
+    return learn(read, lm=None if lm is None else Path(fspath(lm)), language=language)
 
 
 def write_correction_pairs(lists: Lists, refs: References | None, folder: FilePath) -> dict[str, int]:
@@ -90,6 +93,7 @@ def evaluate_corrections(
         InputError: the input is unreadable or wrong, or there are fewer utterances than folds.
     """
     read = with_references(lists_of(lists), refs)
+    warn_before_learning(read)
     found = Usage()
     teach = partial(learn, language=language)
     if table is not None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.metrics import CER, EditRate, Metric, corpus_score
+from attlm_fairseq.nbest.metrics import CER, WER, EditRate, Metric, corpus_score
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.pipeline import TextPipeline, parse_steps
 
@@ -19,21 +19,34 @@ FEWER = 0.75  # of the errors are left: the others are case and punctuation
 NEARLY = 1.05  # times the errors that the longest normalisation leaves are as good
 MIN_LISTS = 20
 AS_FAR = 0.9  # of the errors against the references of other lists
+FOREIGN = (
+    "WARNING: the references do not seem to belong to {}: the first hypotheses are nearly as far from them as from the references of "
+    "other lists. Check files, order and ids (--refs-by)"
+)
 
 
 def warn_of_references(lists: Sequence[NbestList], metric: Metric, system: str = "the lists") -> None:
     """Log if many errors of the first hypotheses are case and punctuation alone, or if the references seem to be those of other lists."""
     some = lists[:SAMPLE]
     if foreign(some):
-        note(
-            f"WARNING: the references do not seem to belong to {system}: the first hypotheses are nearly as far from them as from the "
-            "references of other lists. Check files, order and ids (--refs-by)"
-        )
+        note(FOREIGN.format(system))
     elif isinstance(metric, EditRate) and (found := normalisation(some, metric)):
         steps, share = found
         note(
             f"note: {share:.0%} of the errors of the first hypotheses of {system} are in case or punctuation: with --metric-text "
             f"{steps} they do not count"
+        )
+
+
+def warn_before_learning(lists: Sequence[NbestList]) -> None:
+    """Log if corrections would learn case and punctuation above all, or from references that seem to be those of other lists."""
+    some = lists[:SAMPLE]
+    if foreign(some):
+        note(FOREIGN.format("the lists"))
+    elif found := normalisation(some, WER()):
+        note(
+            f"note: {found[1]:.0%} of the errors of the first hypotheses are in case or punctuation, and corrections learn to change "
+            "these. If they do not matter, write lists and references alike before, in lower case and without punctuation"
         )
 
 

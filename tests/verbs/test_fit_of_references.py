@@ -100,6 +100,17 @@ def test_references_of_other_lists_are_warned_of():
     assert foreign([replace(nbest, references=other.references) for nbest, other in zip(own, own[5:] + own[:5], strict=True)])
 
 
+def test_learning_corrections_says_it():
+    lists = made()
+    with collected() as lines:
+        attlm.learn_corrections(lists)
+    assert [line for line in lines if "are in case or punctuation, and corrections learn to change these" in line]
+    alike = [replace(nbest, hypotheses=[Hypothesis(nbest.references[0].replace("e", "i"), {}, 1)]) for nbest in lists]
+    with collected() as lines:
+        attlm.learn_corrections(alike)
+    assert lines == []
+
+
 def test_combine_says_it():
     lists = made()
     texts = [nbest.hypotheses[0].text for nbest in lists]
