@@ -235,7 +235,8 @@ def metric_options(choice: bool = True) -> Decorator:
         cloup.option(
             "--metric-text",
             type=STEPS,
-            default=TextPipeline(),
+            multiple=True,
+            callback=_once,
             help="Text steps for hypotheses and references before they are compared, written as in --text, such as "
             "join-subwords:bpe,lowercase.",
         ),
@@ -246,6 +247,13 @@ def metric_options(choice: bool = True) -> Decorator:
             help="sacreBLEU's tokenisation: 13a, none, zh, intl, .." + ("" if choice else " For --mbr bleu. Default: as tuned, else none."),
         ),
     )
+
+
+def _once(context: click.Context, option: click.Parameter, given: tuple[TextPipeline, ...]) -> TextPipeline:
+    """Return the text steps of an option. Raises InputError if it is given twice: the last would win, silently."""
+    if len(given) > 1:
+        raise InputError(f"{option.opts[0]} is given {len(given)} times: join the steps by commas")
+    return given[0] if given else TextPipeline()
 
 
 def check_source(source: str | None, run: RunConfig | None, metric: Metric) -> None:

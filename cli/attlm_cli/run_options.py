@@ -452,9 +452,12 @@ def with_lm_changes(
     """Return the run with these changes of its LMs. ``changes``: by the fields of ``LM_CHANGES``.
 
     Raises:
-        InputError: a change fits no LM, the file of an LM cannot be read, the name of a mixture is not allowed or is
-            that of another LM, a member of a mixture is not an LM, or ensemble weights do not fit exactly one ensemble.
+        InputError: a change fits no LM, text steps are given twice, the file of an LM cannot be read, the name of a mixture is not
+            allowed or is that of another LM, a member of a mixture is not an LM, or ensemble weights do not fit exactly one ensemble.
     """
+    text = list(text)
+    if twice := [name for place, (name, _) in enumerate(text) if name in [other for other, _ in text[:place]]]:
+        raise InputError(f"--text is given twice for {twice[0] or 'all LMs'}: join the steps by commas")
     lms = {lm.name: lm for lm in run.lms}
     for name, members in mixture:
         lms |= _mixed(lms, name, members)

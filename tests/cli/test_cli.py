@@ -579,6 +579,8 @@ def test_a_link_in_the_place_of_an_unfinished_output_is_not_followed(folder):
         ("tune dev.json --config attlm.toml --report attlm.toml -o new", "--report would overwrite the configuration"),
         ("mix text --kenlm lm.arpa --lm lm.pt -o text", "the output would overwrite the text"),
         ("ngram text -o text", "the output would overwrite the text"),
+        ("score text --kenlm lm.arpa --text lowercase --text unescape", "--text is given twice for all LMs: join the steps by commas"),
+        ("eval dev.json --metric-text lowercase --metric-text unescape", "--metric-text is given 2 times: join the steps by commas"),
         ("attention a --lm exported -o exported/page.html", "the output would be a file in the folder of the LM lm"),
         ("attention a --lm exported -o page.html -o ./page.html", "the output and the output would be the same file"),
         ("rescore dev.json {lms} --text truecase:refs -o refs", "the output would overwrite a text step"),

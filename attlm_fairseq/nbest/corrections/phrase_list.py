@@ -230,7 +230,8 @@ def _phrase(text: str, path: Path, line: int) -> Phrase:
     except ValueError:
         value = math.nan
     if not 0 < value <= 1e6:
-        raise InputError(f"weight {weight!r}, expected a positive number up to 1e6", path=path, line=line)
+        found = f"weight {weight!r}, expected a positive number up to 1e6"
+        raise InputError(f"{found}; other spellings are the third field, after another tab", path=path, line=line)
     keys = tuple(filter(None, map(spelling_key, [phrase, *spellings.split("|")])))
     if not words or not spelling_key(phrase) or "\0" in phrase:
         raise InputError(f"phrase {phrase!r} has no letter or digit, or a NUL character: it can never match", path=path, line=line)
