@@ -60,6 +60,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.verbs.inputs import LM as LM
     from attlm_fairseq.verbs.inputs import NbestFile as NbestFile
     from attlm_fairseq.verbs.inputs import ReferenceFiles as ReferenceFiles
+    from attlm_fairseq.verbs.inputs import make_metric as make_metric
     from attlm_fairseq.verbs.inputs import run_config as run_config
     from attlm_fairseq.verbs.mixture import Mixture as Mixture
     from attlm_fairseq.verbs.mixture import estimate_mixture as estimate_mixture
@@ -113,6 +114,7 @@ _MODULES = {
     "LMSpec": "scoring.lm_spec",
     "load_lm": "verbs.text",
     "make_cloze": "verbs.cloze",
+    "make_metric": "verbs.inputs",
     "Mixture": "verbs.mixture",
     "NbestFile": "verbs.inputs",
     "NbestList": "nbest.nbest_list",

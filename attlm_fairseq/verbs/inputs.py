@@ -18,7 +18,8 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.external_metric import with_source
 from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, NbestFormat, format_of, open_nbest
-from attlm_fairseq.nbest.metrics import Metric, make_metric
+from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.metrics import make_metric as metric_of_name
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.references import (
     REFS_BY,
@@ -40,6 +41,7 @@ from attlm_fairseq.scoring.lm_files import EXPECTED
 from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline, text_pipeline
+from attlm_fairseq.text.pipeline import NO_STEPS
 
 if TYPE_CHECKING:
     import torch
@@ -413,7 +415,24 @@ def metric_of(metric: str | Metric) -> Metric:
     """
     if not isinstance(metric, str) and not hasattr(metric, "statistics"):
         raise InputError(f"the metric is {_shown(metric)}: expected a name such as 'wer', or a Metric")
-    return make_metric(metric) if isinstance(metric, str) else metric
+    return metric_of_name(metric) if isinstance(metric, str) else metric
+
+
+def make_metric(name: str, *, text: str | Iterable[str] | TextPipeline | None = None, **options: Any) -> Metric:
+    """Make a metric that compares texts after text steps.
+
+    Args:
+        name: ``wer``, ``cer``, ``ter``, ``bleu``, ``chrf``, or ``external:COMMAND``.
+        text: text steps for hypotheses and references, such as ``"remove-punctuation,lowercase"``.
+        options: options of the metric, such as ``tokenize="zh"`` for BLEU.
+
+    Returns:
+        The metric, for ``tune`` and ``evaluate``.
+
+    Raises:
+        InputError: the name, an option or a text step is unknown.
+    """
+    return metric_of_name(name, text=NO_STEPS if text is None else text_pipeline(text), **options)
 
 
 def groups_of(lists: Iterable[NbestList], folds_by: str | ContextSpec | None) -> np.ndarray | None:
@@ -436,6 +455,9 @@ def run_config(
     decision: Decision | None = None,
     devices: Devices | None = None,
     context: str | ContextSpec | None = None,
+    corrections: FilePath | None = None,
+    phrases: FilePath | None = None,
+    candidates: int | None = None,
 ) -> RunConfig:
     """Build the configuration of a run: an optional base configuration, changed by the other arguments.
 
@@ -450,6 +472,9 @@ def run_config(
             DeviceConfig per process. LMs that are loaded stay on their device.
         context: which lists or lines form one conversation: ``"all"``, ``"id:REGEX"``, ``"file:FILE"``, ``"blank"``, or
             a ContextSpec.
+        corrections: a table of corrections, which adds candidates to the lists.
+        phrases: a file of names and terms, one per line, which adds candidates, too.
+        candidates: maximum number of candidates added to each list.
 
     Returns:
         The configuration.
@@ -480,6 +505,12 @@ def run_config(
         changes["devices"] = _devices(devices)
     if context is not None:
         changes["context"] = parse_context(context) if isinstance(context, str) else context
+    sources = {"table": corrections, "phrases": phrases}
+    of_candidates: dict[str, Any] = {name: Path(os.fspath(file)) for name, file in sources.items() if file is not None}
+    if candidates is not None:
+        of_candidates["candidates"] = candidates
+    if of_candidates:
+        changes["candidates"] = replace(run.candidates, **of_candidates)
     run = replace(run, **changes).with_weights({name: float(weight) for name, weight in (weights or {}).items()})
     _require_files(run)
     if devices is not None or run.devices != RunConfig().devices:
@@ -488,7 +519,11 @@ def run_config(
 
 
 def _require_files(run: RunConfig) -> None:
-    """Raise InputError if an LM's file is missing, before anything is read, and say that an attlm.toml names files from its folder."""
+    """Raise InputError if a file of an LM or of candidates is missing, before anything is read. An attlm.toml names files from its
+    folder; the message says so."""
+    for source in filter(None, (run.candidates.table, run.candidates.phrases, run.candidates.corrector)):
+        if not source.exists():
+            raise InputError("there is no such file", path=source)
     for lm in run.lms:
         for file in lm.files:
             if not file.exists():

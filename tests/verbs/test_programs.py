@@ -253,6 +253,27 @@ def test_text_steps_may_be_a_list(folder):
     assert attlm.run_config(text=iter(steps)).text == attlm.LMSpec.of("lm.arpa", text=steps).text
 
 
+def test_metrics_with_text_steps(folder):
+    lists, references = [["The cat, sat."], ["A dog!"]], ["the cat sat", "a dog"]
+    for steps in ("remove-punctuation,lowercase", ["remove-punctuation", "lowercase"]):
+        metric = attlm.make_metric("wer", text=steps)
+        assert attlm.evaluate(lists, references, metric=metric).rows[0].interval.score == 0
+    assert attlm.evaluate(lists, references, metric=attlm.make_metric("WER")).rows[0].interval.score > 0
+    with pytest.raises(attlm.InputError, match="'lower' is not a text step"):
+        attlm.make_metric("wer", text="lower")
+
+
+def test_candidates_of_a_run(folder):
+    Path("names").write_text("mats\n")
+    config = attlm.run_config(phrases="names", candidates=3, weights={"phrases": 1.0})
+    [found] = attlm.rescore([["on the mat"]], config=config).lists
+    assert [hypothesis.text for hypothesis in found.hypotheses][:1] == ["on the mats"]
+    with pytest.raises(attlm.InputError, match="candidates is -1, expected 0 to"):
+        attlm.run_config(phrases="names", candidates=-1)
+    with pytest.raises(attlm.InputError, match="names2: there is no such file"):
+        attlm.run_config(phrases="names2")
+
+
 @pytest.mark.parametrize("file", ["lm.arpa", "lm.pt"])
 def test_a_sentence_is_a_list_of_words(folder, file):
     lm = attlm.load_lm(file)
