@@ -523,7 +523,7 @@ def _require_files(run: RunConfig) -> None:
     folder; the message says so."""
     for source in filter(None, (run.candidates.table, run.candidates.phrases, run.candidates.corrector)):
         if not source.exists():
-            raise InputError("there is no such file", path=source)
+            raise InputError("cannot be read: there is no such file", path=source)
     for lm in run.lms:
         for file in lm.files:
             if not file.exists():
