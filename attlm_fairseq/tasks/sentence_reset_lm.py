@@ -423,6 +423,8 @@ class SentenceResetLMTask(FairseqTask):
         """Continue the given prefixes (B, T): the sentence itself, or as much of it as fairseq-generate --prefix-size says."""
         if constraints is not None:
             raise InputError("constrained decoding is not supported by --task sentence_reset_lm")
+        if prefix_tokens is not None and prefix_tokens.size(1) and (prefix_tokens[:, 0] == self.dictionary.eos()).any():
+            raise InputError("--prefix-size: a blank line has no words to begin with: give --blank-lines skip")  # fairseq's search fails
         with torch.no_grad():
             if prefix_tokens is None:
                 prefix_tokens = sample["net_input"]["src_tokens"][:, 1:]  # without the </s> that starts every sentence

@@ -73,3 +73,10 @@ def test_a_checkpoint_of_before_says_nothing(caplog):
 def test_an_empty_batch_of_fairseq_validate_is_one_line():
     with pytest.raises(InputError, match="fairseq-validate runs as one process: give --distributed-world-size 1"):
         make_task().valid_step({}, None, None)
+
+
+def test_a_blank_line_cannot_be_continued_from_a_prefix():
+    task = make_task()
+    prefix = torch.tensor([[task.dictionary.unk()], [task.dictionary.eos()]])
+    with pytest.raises(InputError, match="--prefix-size: a blank line has no words to begin with: give --blank-lines skip"):
+        task.inference_step(None, [], {}, prefix)
