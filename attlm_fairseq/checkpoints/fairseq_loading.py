@@ -47,10 +47,10 @@ def refuse_unusable(load: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(load)
-    def loaded(path: str, arg_overrides: Mapping[str, Any] | None = None, *arguments: Any, **named: Any) -> Any:
+    def loaded(path: str, *arguments: Any, **named: Any) -> Any:
         try:
             with checked_sparse_tensors():
-                state = load(path, arg_overrides, *arguments, **named)
+                state = load(path, *arguments, **named)
             # fairseq merges it into the state of the task, before it has the task build the model
             state["task_state"] = {**(state.get("task_state") or {}), FROM_CHECKPOINT: True, TRAINED_WITH: name_of(state, "task")}
         except (OSError, InputError):
@@ -68,7 +68,8 @@ def refuse_unusable(load: Callable[..., Any]) -> Callable[..., Any]:
                     raise InputError(f"refused: its option {name} is {shown}, {reason}", path=path)
         except RecursionError:
             raise InputError("refused: its options are nested too deep", path=path) from None
-        trained_with, given = name_of(state, "task"), (arg_overrides or {}).get("task")
+        overrides = named.get("arg_overrides", arguments[0] if arguments else None) or {}
+        trained_with, given = name_of(state, "task"), overrides.get("task")
         if isinstance(given, str) and trained_with not in (None, given):
             raise InputError(
                 f"was trained with --task {trained_with}, which fairseq-validate takes from it: give --task {trained_with}, not "
