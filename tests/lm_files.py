@@ -29,6 +29,7 @@ VARIANTS = {
     "adaptive": {"_name": "averaging_lstm_lm", "output_layer": "adaptive", "adaptive_cutoffs": "7"},
     "MoS": {"_name": "averaging_lstm_lm", "softmaxes": "3"},
     "DOC": {"_name": "attentive_lstm_lm", "softmaxes": "2,2"},
+    "projected": {"_name": "attentive_mogrifier_lm", "decoder_hidden_size": 14, "projection_size": 12},
     "two sizes": {"_name": "plain_lstm_lm", "decoder_layers": 3, "decoder_hidden_size": 14, "decoder_top_size": 12, "softmaxes": "2,0,1"},
 }
 
@@ -42,7 +43,7 @@ def complete_options(**options: object) -> tuple[str, dict[str, object]]:
     """The family of ``_name`` and all options of such a model, small; the output layer is tied if the features have its size."""
     family = family_of(str(options.get("_name", OPTIONS["_name"]))) or "attentive_lstm_lm"
     config = OPTIONS | FAMILIES[family].defaults | options
-    size = config.get("decoder_top_size") or config["decoder_hidden_size"]
+    size = config.get("projection_size") or config.get("decoder_top_size") or config["decoder_hidden_size"]
     features = FAMILIES[family].reader.from_config(size, 4, config).feature_size
     if features != config["decoder_embed_dim"] and "output_layer" not in options:
         config["output_layer"] = "untied"

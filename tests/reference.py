@@ -210,7 +210,7 @@ def squared_variation(priors: Tensor) -> Tensor:
     return sum((value - mean) ** 2 for value in sums) / (len(sums) - 1) / mean**2
 
 
-def projected_features(h: list[Tensor], W_p: Tensor, b_p: Tensor) -> list[Tensor]:
+def projected_states(h: list[Tensor], W_p: Tensor, b_p: Tensor) -> list[Tensor]:
     """A plain LSTM's states, made as small as the embeddings."""
     return [W_p @ h_t + b_p for h_t in h]
 

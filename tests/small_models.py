@@ -50,6 +50,19 @@ VARIANTS = {
     "RMR": ("rm_lm", {"rm_window": 4, "rm_second_lstm": True}),
     "plain": ("plain_lstm_lm", {}),
     "plain, projection": ("plain_lstm_lm", {"projection_size": 16, "output_layer": "untied"}),
+    "combined, skip 1, projection": (
+        "attentive_lstm_lm",
+        {"attention_score": "combined", "attention_skip": 1, "projection_size": 16, "output_layer": "untied"},
+    ),
+    "key-value-predict, projection": (
+        "kvp_lstm_lm",
+        {"kvp_mode": "key-value-predict", "attention_window": 4, "projection_size": 48, "output_layer": "untied"},
+    ),
+    "RM gated, projection": ("rm_lm", {"rm_window": 4, "projection_size": 16, "output_layer": "untied"}),
+    "attentive Mogrifier, projection": (
+        "attentive_mogrifier_lm",
+        {"mogrifier_rounds": 3, "projection_size": 16, "output_layer": "untied"},
+    ),
     "pointer": ("pointer_lstm_lm", {"pointer_window": 4}),
     "rnn": ("rnn_lm", {}),
     "HORNN fofe": ("hornn_lm", {"hornn_feedback": "fofe"}),
@@ -220,8 +233,10 @@ def recurrent_memory(h: list[torch.Tensor], tokens: list[int], reader: torch.nn.
 
 
 def reference_features(h: list[torch.Tensor], tokens: list[int], reader: torch.nn.Module, family: str, options: dict) -> tuple[list, list]:
+    if options.get("projection_size"):
+        h, reader = reference.projected_states(h, reader.projection.weight, reader.projection.bias), reader.inner
     skip = options.get("attention_skip", 0)
-    if family == "attentive_lstm_lm":
+    if family in ("attentive_lstm_lm", "attentive_mogrifier_lm"):
         names = {
             "W_s": "state_scores.weight",
             "v_s": "score_vector",
@@ -252,8 +267,6 @@ def reference_features(h: list[torch.Tensor], tokens: list[int], reader: torch.n
         return recurrent_memory(h, tokens, reader, options)
     if family == "ngram_rnn_lm":
         return reference.ngram_features(h, options["ngram_order"], reader.merge.weight), []
-    if options.get("projection_size"):
-        return reference.projected_features(h, reader.projection.weight, reader.projection.bias), []
     return h, []
 
 

@@ -10,11 +10,12 @@ import torch
 from attlm_fairseq.checkpoints.reading import load_model, size_of
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.modules.memory import ProjectedReader, Reader
 
 
 @torch.no_grad()
 def initialise_from(model: LanguageModel, symbols: Sequence[str], path: Path) -> str:
-    """Copy embeddings, LSTM and output layer of the checkpoint ``path`` into ``model``, and the reader if it is of the same kind.
+    """Copy embeddings, LSTM, projection and output layer of the checkpoint ``path``, and the reader if it is of the same kind.
 
     The output layer is copied whole or not at all. It fits if the features of ``model`` have the same size. It also fits the
     first columns of AMSRN's layer over ``[h_t; r_t]``, if the checkpoint is a plain LSTM with ``h_t``. A layer tied to the
@@ -31,7 +32,7 @@ def initialise_from(model: LanguageModel, symbols: Sequence[str], path: Path) ->
     if trained.vocabulary.symbols != tuple(symbols):
         raise InputError("--init-from: its dictionary is not the one of the data folder; preprocess with --srcdict", path=path)
     weights = trained.model.state_dict()
-    same_reader = type(model.reader) is type(trained.model.reader)
+    same_reader = kind_of(model.reader) is kind_of(trained.model.reader)
     columns = output_columns(model, trained.model)
     taken, kept = [], []
     for name, parameter in model.named_parameters():  # a tied output matrix is embedding.weight
@@ -43,7 +44,8 @@ def initialise_from(model: LanguageModel, symbols: Sequence[str], path: Path) ->
                 "give both models the same recurrence, --decoder-embed-dim, --decoder-hidden-size, --decoder-top-size and --decoder-layers",
                 path=path,
             )
-        if (part == "output" and not columns) or (part == "reader" and not same_reader) or found is None:
+        of_reader = part == "reader" and not name.startswith("reader.projection.")
+        if (part == "output" and not columns) or (of_reader and not same_reader) or found is None:
             kept.append(name)
         elif found.shape == parameter.shape:
             parameter.copy_(found)
@@ -54,6 +56,11 @@ def initialise_from(model: LanguageModel, symbols: Sequence[str], path: Path) ->
         else:
             kept.append(name)
     return f"initialised from {path}: took {', '.join(taken)}; new: {', '.join(kept) or 'nothing'}"
+
+
+def kind_of(reader: Reader) -> type[Reader]:
+    """Return the kind of a reader; of one that reads a projection, the kind of the reader itself."""
+    return type(reader.inner if isinstance(reader, ProjectedReader) else reader)
 
 
 def output_columns(model: LanguageModel, trained: LanguageModel) -> int:

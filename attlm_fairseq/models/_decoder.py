@@ -29,7 +29,7 @@ from attlm_fairseq.modules.families import build_language_model, family_of
 from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, Loss, LossTerms
 from attlm_fairseq.modules.kernels.products import has_bfloat16_instructions
 from attlm_fairseq.modules.language_model import LanguageModel
-from attlm_fairseq.modules.memory import PlainReader, Read
+from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.output import OUTPUT_LAYERS
 from attlm_fairseq.modules.recurrence import LSTM
 from attlm_fairseq.modules.state import LanguageModelState
@@ -46,6 +46,13 @@ class LanguageModelConfig(ChoiceOptions):
     decoder_layers: int = field(default=2, metadata={"help": "number of recurrent layers"})
     decoder_top_size: Optional[int] = field(
         default=None, metadata={"help": "size of a state of the top layer, if it differs (default: --decoder-hidden-size)"}
+    )
+    projection_size: int = field(
+        default=0,
+        metadata={
+            "help": "P: the memory and the output layer get a projection of h_t to this size (0: h_t itself). h_t may then be larger than "
+            "the embeddings of a tied output layer"
+        },
     )
     output_layer: str = field(
         default="tied",
@@ -129,24 +136,6 @@ class LSTMLanguageModelConfig(LanguageModelConfig):
 
     # None in presets: as the other biases
     forget_bias: Optional[float] = field(default=LSTM.defaults["forget_bias"], metadata={"help": "initial bias of the LSTM's forget gates"})
-
-
-@dataclass
-class PlainConfig(LanguageModelConfig):
-    """The options of models without a memory."""
-
-    projection_size: int = field(
-        default=PlainReader.defaults["projection_size"],
-        metadata={
-            "help": "P: the output layer gets a projection of h_t to this size (0: h_t itself). A tied output layer needs the size of the "
-            "embeddings"
-        },
-    )
-
-
-@dataclass
-class PlainLSTMConfig(PlainConfig, LSTMLanguageModelConfig):
-    """The options of models without a memory whose recurrence is an LSTM."""
 
 
 @dataclass

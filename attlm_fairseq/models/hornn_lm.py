@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import MemoryLanguageModel, PlainConfig
+from attlm_fairseq.models._decoder import LanguageModelConfig, MemoryLanguageModel
 from attlm_fairseq.models._presets import daniluk_preset
 from attlm_fairseq.modules.recurrence.higher_order import FEEDBACKS, HigherOrderRNN
 
 
 @dataclass
-class HORNNConfig(PlainConfig):
+class HORNNConfig(LanguageModelConfig):
     hornn_order: int = field(
         default=HigherOrderRNN.defaults["hornn_order"], metadata={"help": "N: number of previous states that feed back"}
     )

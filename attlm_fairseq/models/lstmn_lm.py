@@ -4,10 +4,10 @@
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import MemoryLanguageModel, PlainLSTMConfig, preset
+from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel, preset
 
 
-@register_model("lstmn_lm", dataclass=PlainLSTMConfig)
+@register_model("lstmn_lm", dataclass=LSTMLanguageModelConfig)
 class LSTMNLanguageModel(MemoryLanguageModel):
     family = "lstmn_lm"
 

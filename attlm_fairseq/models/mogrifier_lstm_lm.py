@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import MemoryLanguageModel, PlainLSTMConfig
+from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel
 from attlm_fairseq.models._presets import awd_preset
 from attlm_fairseq.modules.recurrence.mogrifier import Mogrifier
 
 
 @dataclass
-class MogrifierConfig(PlainLSTMConfig):
+class MogrifierConfig(LSTMLanguageModelConfig):
     mogrifier_rounds: int = field(
         default=Mogrifier.defaults["mogrifier_rounds"], metadata={"help": "R: how often input and state gate each other before each step"}
     )

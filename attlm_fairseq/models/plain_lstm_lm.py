@@ -5,11 +5,11 @@ with presets for rows of the papers' tables."""
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import MemoryLanguageModel, PlainLSTMConfig
+from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel
 from attlm_fairseq.models._presets import daniluk_preset, merity_preset, zaremba_preset
 
 
-@register_model("plain_lstm_lm", dataclass=PlainLSTMConfig)
+@register_model("plain_lstm_lm", dataclass=LSTMLanguageModelConfig)
 class PlainLSTMLanguageModel(MemoryLanguageModel):
     family = "plain_lstm_lm"
 

@@ -4,11 +4,11 @@
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import MemoryLanguageModel, PlainConfig
+from attlm_fairseq.models._decoder import LanguageModelConfig, MemoryLanguageModel
 from attlm_fairseq.models._presets import daniluk_preset
 
 
-@register_model("rnn_lm", dataclass=PlainConfig)
+@register_model("rnn_lm", dataclass=LanguageModelConfig)
 class RNNLanguageModel(MemoryLanguageModel):
     family = "rnn_lm"
 

@@ -4,9 +4,9 @@
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import MemoryLanguageModel, PlainConfig
+from attlm_fairseq.models._decoder import LanguageModelConfig, MemoryLanguageModel
 
 
-@register_model("rwa_lm", dataclass=PlainConfig)
+@register_model("rwa_lm", dataclass=LanguageModelConfig)
 class WeightedAverageLanguageModel(MemoryLanguageModel):
     family = "rwa_lm"

@@ -13,6 +13,7 @@ from attlm_fairseq.modules.memory import (
     NgramReader,
     PlainReader,
     PointerReader,
+    ProjectedReader,
     Reader,
     RecurrentMemoryReader,
     SelectionReader,
@@ -48,6 +49,7 @@ FAMILIES = {
     "lstmn_lm": Family(LSTMN, PlainReader),
     "rwa_lm": Family(WeightedAverage, PlainReader),
     "mogrifier_lstm_lm": Family(Mogrifier, PlainReader),
+    "attentive_mogrifier_lm": Family(Mogrifier, AttentiveReader),
 }
 """Families by name. A preset is called ``<family>_<table row>``; its family is the longest name here that is its prefix."""
 
@@ -67,6 +69,10 @@ RECIPES = {
 """The families of presets whose names do not begin with the name of their family."""
 
 
+DEFAULTS = {"adaptive_cutoffs": None, "softmaxes": "1", "projection_size": 0}
+"""Options of every family that older checkpoints do not have: what was done without them."""
+
+
 def family_of(architecture: str) -> str | None:
     """Return the family of an architecture or preset, or None if it does not belong to this package."""
     if architecture in RECIPES:
@@ -83,7 +89,7 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
         ValueError: sizes do not match, or an option has an unknown value (for example, of a later version).
     """
     parts = FAMILIES[family] if isinstance(family, str) else family
-    options = {**parts.defaults, "adaptive_cutoffs": None, "softmaxes": "1", **{name: config[name] for name in config}}
+    options = {**parts.defaults, **DEFAULTS, **{name: config[name] for name in config}}
     regularisation = Regularisation.from_config(options)
     top_size = options["decoder_hidden_size"] if options.get("decoder_top_size") is None else options["decoder_top_size"]
     for name in ("decoder_embed_dim", "decoder_hidden_size", "decoder_layers"):
@@ -91,7 +97,7 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
             raise ValueError(f"--{name.replace('_', '-')} {options[name]}: expected a whole number, at least 1")
     if top_size < 1:
         raise ValueError(f"--decoder-top-size {top_size}: expected the size of a state, at least 1")
-    reader = parts.reader.from_config(top_size, vocabulary_size, options)
+    reader = build_reader(parts.reader, top_size, vocabulary_size, options)
     output = output_options(options, regularisation, points="pointer_loss" in parts.reader.defaults)
     options["lower_layers"] = lower_layers(output.softmaxes, options["decoder_layers"])
     return LanguageModel(
@@ -111,6 +117,15 @@ def build_recurrence(kind: type[Recurrence], top_size: int, options: Mapping[str
     if top_size == options["decoder_hidden_size"]:
         return kind(options["decoder_embed_dim"], options, regularisation)
     return cast(Recurrence, TwoSizes(kind, top_size, options["decoder_embed_dim"], options, regularisation))
+
+
+def build_reader(kind: type[Reader], hidden_size: int, vocabulary_size: int, options: Mapping[str, Any]) -> Reader:
+    """Build a reader from the options of its model, with a projection of the states if they ask for one. Raises ValueError as above."""
+    projected = options["projection_size"]
+    if not isinstance(projected, int) or projected < 0:
+        raise ValueError(f"--projection-size must be a whole number, 0 for no projection, not {projected}")
+    reader = kind.from_config(projected or hidden_size, vocabulary_size, options)
+    return cast(Reader, ProjectedReader(reader, hidden_size, projected)) if projected else reader
 
 
 def output_options(options: Mapping[str, Any], regularisation: Regularisation, points: bool) -> OutputOptions:

@@ -17,7 +17,7 @@ from attlm_fairseq.modules.recurrence import Recurrence
 from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisation
 from attlm_fairseq.modules.state import LanguageModelState, Memory
 
-OF_WORDS = ("embedding.", "output.", "reader.word_keys.", "reader.word_values.")
+OF_WORDS = ("embedding.", "output.", *(f"reader.{inner}word_{part}." for inner in ("", "inner.") for part in ("keys", "values")))
 """The parameters with one row per word begin so."""
 
 
@@ -75,8 +75,7 @@ class LanguageModel(nn.Module):
         if tied and embedding_size != output.vector_size:
             raise ValueError(
                 f"the output layer can only be tied to the embeddings when both have one size: the embeddings have {embedding_size}, "
-                f"the features {output.vector_size}; use equal sizes, --output-layer untied or, for a model that has this option, "
-                f"--projection-size {embedding_size}"
+                f"the features {output.vector_size}; use equal sizes, a --projection-size that makes them equal, or --output-layer untied"
             )
         self.embedding = nn.Embedding(vocabulary_size, embedding_size, padding_idx=padding_index)
         self.body = recurrence.name  # the recurrence's name in checkpoints

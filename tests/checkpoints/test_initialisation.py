@@ -42,6 +42,7 @@ def began(model: LanguageModel, trained: Path) -> tuple[set[str], set[str]]:
 BODY = {"embedding.weight", *(f"lstm.{kind}_l{layer}" for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh") for layer in range(2))}
 OUTPUT = {"output.weight", "output.bias"}
 READER = {"reader.score_vector", "reader.state_scores.weight", "reader.merge.weight", "reader.merge.bias"}
+PROJECTION = {"reader.projection.weight", "reader.projection.bias"}
 CASES = {
     # the checkpoint, the new model, and what it takes besides embeddings and LSTM
     "a reader of the same kind": ({}, {}, {*READER, "output.bias"}),
@@ -54,6 +55,17 @@ CASES = {
     "an output layer of its own into a tied one": ({"_name": "plain_lstm_lm", "output_layer": "untied"}, {"_name": "plain_lstm_lm"}, set()),
     "a tied one into one of its own": ({"_name": "plain_lstm_lm"}, {"_name": "plain_lstm_lm", "output_layer": "untied"}, OUTPUT),
     "AMSRN's beginning": ({"_name": "plain_lstm_lm"}, {"_name": "amsrn_lm"}, OUTPUT),
+    "a projection, with another reader": (
+        {"_name": "plain_lstm_lm", "projection_size": 12}, {"projection_size": 12}, {"output.bias", *PROJECTION},
+    ),
+    "a projection and the reader of it": (
+        {"projection_size": 12}, {"projection_size": 12},
+        {"output.bias", *PROJECTION, *(name.replace(".", ".inner.", 1) for name in READER)},
+    ),
+    "a projection of another size": (
+        {"_name": "plain_lstm_lm", "projection_size": 9}, {"_name": "plain_lstm_lm", "projection_size": 12}, set(),
+    ),
+    "a projection into a reader of states": ({"projection_size": 12}, {}, {"output.bias"}),
     "clusters": ({"_name": "plain_lstm_lm", "output_layer": "adaptive", "adaptive_cutoffs": "5"}, {"_name": "plain_lstm_lm"}, set()),
 }  # fmt: skip
 

@@ -98,7 +98,6 @@ def test_steps_are_the_full_pass_also_when_rows_move(family):
     [
         ({"decoder_family": "plain_lstm_lm", "attention_score": "dot"}, "--attention-score dot"),
         ({"decoder_family": "plain_lstm_lm", "hornn_order": 9}, "--hornn-order 9"),
-        ({"projection_size": 7}, "--projection-size 7"),
         ({"adaptive_cutoffs": "5"}, "--adaptive-cutoffs"),
         ({"softmaxes": "2"}, "--softmaxes 2"),
         ({"compute_dtype": "bf16"}, "--compute-dtype bf16"),

@@ -1,6 +1,6 @@
 """A reader without memory: the plain LSTM language model, which is the baseline of the papers.
 
-Shapes: B sentences in the batch, T positions, H hidden size, P size of the projection.
+Shapes: B sentences in the batch, T positions, H hidden size.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from attlm_fairseq.modules.attention import Columns
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
@@ -17,25 +17,22 @@ from attlm_fairseq.modules.state import Memory
 
 
 class PlainReader(BiasesStartAtZero, MemoryReader):
-    """Returns the states ``h_t`` as features, or with a projection ``W_p h_t + b_p`` of size P. There are no attention weights."""
+    """Returns the states ``h_t`` as features. There are no attention weights."""
 
-    defaults: ClassVar[Mapping[str, Any]] = {"projection_size": 0}
+    defaults: ClassVar[Mapping[str, Any]] = {}
     columns: Columns | None = None
+    starts_with_state: ClassVar[bool] = True
 
-    def __init__(self, hidden_size: int, projection_size: int = 0) -> None:
+    def __init__(self, hidden_size: int) -> None:
         super().__init__()
-        if not isinstance(projection_size, int) or projection_size < 0:
-            raise ValueError(f"--projection-size must be a whole number, 0 for no projection, not {projection_size}")
-        self.feature_size = projection_size or hidden_size
-        self.projection = nn.Linear(hidden_size, projection_size) if projection_size else None  # W_p, b_p
-        self.starts_with_state = not projection_size
+        self.feature_size = hidden_size
 
     @classmethod
     def from_config(cls, hidden_size: int, vocabulary_size: int, config: Mapping[str, Any]) -> PlainReader:
-        return cls(hidden_size, config["projection_size"])
+        return cls(hidden_size)
 
     def forward(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, None]:
-        return states if self.projection is None else self.projection(states), None
+        return states, None
 
     def empty_memory(self, state: Tensor) -> Memory:
         return ()
