@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET, LookAheadWordLM
+from attlm_fairseq.decoding.phrase_fusion import PhraseFusion
 from attlm_fairseq.decoding.shallow_fusion import ShallowFusion, check_fusion
 from attlm_fairseq.decoding.token_fusion import TokenFusion
 from attlm_fairseq.decoding.token_texts import NO_WORD, token_texts
@@ -70,11 +72,19 @@ class EspnetLM(nn.Module, *_interfaces()):  # type: ignore[misc]  # the bases de
         Raises:
             ValueError: the list lacks ESPnet's special tokens, or the style in which its tokens mark words is not recognised.
         """
-        check_token_list(token_list)
-        end = len(token_list) - 1
-        texts = token_texts([" " if token == "<space>" else token for token in token_list], style, special=(BLANK, UNK, end))
-        texts[BLANK] = texts[UNK] = NO_WORD
-        return cls(LookAheadWordLM(lms, texts, ends=[end], unk_offset=unk_offset, look_ahead=look_ahead))
+        texts = token_list_texts(token_list, style)
+        return cls(LookAheadWordLM(lms, texts, ends=[len(texts) - 1], unk_offset=unk_offset, look_ahead=look_ahead))
+
+    @classmethod
+    def of_phrases(cls, path: str | Path, token_list: Sequence[str], style: str | None = None, weight: float = 1.0) -> EspnetLM:
+        """Prefer the phrases of a file, see ``PhraseFusion``. Give it to a search next to an LM, as a scorer with a weight of its own.
+
+        Raises:
+            InputError: the file is missing, a line is wrong, or the tokens can spell none of the phrases.
+            ValueError: as ``of_spelling``.
+        """
+        texts = token_list_texts(token_list, style)
+        return cls(PhraseFusion.load(path, texts, weight, ends=[len(texts) - 1]))
 
     def init_state(self, x: Tensor) -> None:
         """Return the state before the first token."""
@@ -117,6 +127,19 @@ class EspnetLM(nn.Module, *_interfaces()):  # type: ignore[misc]  # the bases de
     def final_score(self, state: Any) -> float:
         """Return 0, since the sentence end is scored as a token."""
         return 0.0
+
+
+def token_list_texts(token_list: Sequence[str], style: str | None = None) -> list[bytes | None]:
+    """Return the texts of ESPnet's tokens (see ``token_texts``). ``<blank>`` and ``<unk>`` are words that no LM knows.
+
+    Raises:
+        ValueError: the list lacks ESPnet's special tokens, or the style in which its tokens mark words is not recognised.
+    """
+    check_token_list(token_list)
+    tokens = [" " if token == "<space>" else token for token in token_list]
+    texts = token_texts(tokens, style, special=(BLANK, UNK, len(tokens) - 1))
+    texts[BLANK] = texts[UNK] = NO_WORD
+    return texts
 
 
 def check_token_list(token_list: Sequence[str]) -> None:

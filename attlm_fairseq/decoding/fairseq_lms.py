@@ -191,6 +191,11 @@ def load_folder_or_checkpoint(path: Path, options: LoadOptions) -> DecoderLM | F
     return FairseqLM(model.to(options.device), add_bos=bool(getattr(saved.task, "add_bos_token", False)), name=str(path))
 
 
+def load_phrases(path: Path, vocabulary: Vocabulary, options: LoadOptions = LoadOptions()) -> FusedLM:
+    """Load a list of phrases for a decoder. Raises InputError as ``FusionLM.of_phrases``."""
+    return FusedLM(f"the score of phrases in {path}", FusionLM.of_phrases(path, vocabulary))
+
+
 def load_word_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = LoadOptions()) -> FusedLM:
     """Load a word LM for a decoder with a vocabulary of subwords.
 

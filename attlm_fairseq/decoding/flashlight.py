@@ -110,5 +110,10 @@ class FlashlightLM(LM):
         return after
 
 
+def word_texts(words: Dictionary) -> list[bytes | None]:
+    """Return the texts of a lexicon decoder's words, for a ``PhraseFusion``."""
+    return [f"{word} ".encode() for word in entries(words)]
+
+
 def entries(dictionary: Dictionary) -> list[str]:
     return [dictionary.get_entry(index) for index in range(dictionary.index_size())]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET, LookAheadWordLM
 from attlm_fairseq.decoding.ngram_tokens import lm_symbols
+from attlm_fairseq.decoding.phrase_fusion import PhraseFusion
 from attlm_fairseq.decoding.shallow_fusion import ShallowFusion
 from attlm_fairseq.decoding.stateful_lm import StatefulLM
 from attlm_fairseq.decoding.token_fusion import TokenFusion
@@ -60,6 +62,21 @@ class FusionLM:
         texts = token_texts(vocabulary.symbols, special=(BOS, PAD, EOS, UNK))
         texts[BOS] = texts[UNK] = NO_WORD
         return cls(LookAheadWordLM(LogLinearLM([lm]), texts, ends=[EOS], unk_offset=unk_offset), vocabulary)
+
+    @classmethod
+    def of_phrases(cls, path: Path, vocabulary: Vocabulary) -> FusionLM:
+        """Prefer the phrases of a file, see ``PhraseFusion``. Symbols that do not show how they make up words are whole words.
+
+        Raises:
+            InputError: the file is missing, a line is wrong, or the symbols can spell none of the phrases.
+        """
+        special = (BOS, PAD, EOS, UNK)
+        try:
+            texts = token_texts(vocabulary.symbols, special=special)
+        except ValueError:
+            texts = [None if token in special else f"{symbol} ".encode() for token, symbol in enumerate(vocabulary.symbols)]
+        texts[BOS] = texts[UNK] = NO_WORD
+        return cls(PhraseFusion.load(path, texts, 1.0, ends=[EOS]), vocabulary)
 
     def start(self, rows: int = 1) -> States:
         """Return the states of ``rows`` hypotheses that have not begun: the first step feeds them ``eos``."""

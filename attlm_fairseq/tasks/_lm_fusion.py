@@ -19,7 +19,7 @@ from fairseq.tasks import FairseqTask
 
 from attlm_fairseq.checkpoints.vocabulary import SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.decoding.fairseq_generator import FusedGenerator, FusedGeneratorWithAlignment
-from attlm_fairseq.decoding.fairseq_lms import FairseqLM, FusedLM, LoadOptions, load_lm, load_word_lm, parse_lms
+from attlm_fairseq.decoding.fairseq_lms import FairseqLM, FusedLM, LoadOptions, load_lm, load_phrases, load_word_lm, parse_lms
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET
 from attlm_fairseq.decoding.vocabulary_map import fit_vocabulary
@@ -52,6 +52,13 @@ class LMFusionOptions(ChoiceOptions):
     )
     word_lm_unk_offset: float = field(
         default=UNK_OFFSET, metadata={"help": "added to ln p(<unk>) for a word that a model of --word-lms does not know"}
+    )
+    phrases: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "files of phrases to prefer (names, terms; one per line), as PATH=WEIGHT joined by ':'. The weight is the score of "
+            "each word inside a phrase (natural log); 1 to 3 is usual"
+        },
     )
     lm_dict: Optional[str] = field(
         default=None,
@@ -149,7 +156,7 @@ class LMFusionTask(FairseqTask):
         return Vocabulary(symbols)
 
     def load_lms(self, args: FairseqDataclass, device: str) -> list:
-        """Load the language models of ``--lms``, ``--lm-path`` and ``--word-lms``.
+        """Load the language models of ``--lms``, ``--lm-path`` and ``--word-lms``, and the phrases of ``--phrases``.
 
         Raises:
             InputError: an option is not PATH=WEIGHT, a weight is not finite, an LM or its dictionary is missing or
@@ -186,6 +193,9 @@ class LMFusionTask(FairseqTask):
             if weight:
                 of_sign = replace(options, unk_offset=LogLinearLM.unknown_offset(weight, options.unk_offset))
                 lms.append(self.loaded(load_word_lm, path, vocabulary, of_sign).weighted(weight))
+        for path, weight in parse_lms(given.phrases, "--phrases") if given.phrases else []:
+            if weight:
+                lms.append(self.loaded(load_phrases, path, vocabulary, options).weighted(weight))
         return lms
 
     def target_dictionary_file(self) -> Path | None:

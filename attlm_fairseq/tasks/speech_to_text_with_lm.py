@@ -34,6 +34,6 @@ class SpeechToTextWithLMTask(SpeechToTextTask, LMFusionTask):
         return Path(self.args.data) / self.data_cfg.vocab_filename
 
     def build_generator_dual_decoder(self, models: list, args: Any, extra_gen_cls_kwargs: dict) -> Any:
-        if self.args.lms or self.args.word_lms:
-            raise InputError("language models cannot be added to models with two decoders; leave --lms and --word-lms out")
+        if self.args.lms or self.args.word_lms or self.args.phrases:
+            raise InputError("language models cannot be added to models with two decoders; leave --lms, --word-lms and --phrases out")
         return super().build_generator_dual_decoder(models, args, extra_gen_cls_kwargs)

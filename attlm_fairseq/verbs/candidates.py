@@ -8,7 +8,7 @@ import numpy as np
 
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.jackknife import FOLDS
-from attlm_fairseq.nbest.corrections.phrase_list import PhraseList
+from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
 from attlm_fairseq.nbest.corrections.spec import expand_for_tuning
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -40,11 +40,11 @@ def expanded_for_tuning(
             "without rows that were edited by hand. Lists that it was not learned from need no folds"
         )
     if spec.phrases:
-        note_phrases(PhraseList.load(spec.phrases), lists, expanded)
+        note_phrases(SimilarPhrases.load(spec.phrases), lists, expanded)
     return expanded
 
 
-def note_phrases(phrases: PhraseList, lists: Sequence[NbestList], expanded: Sequence[NbestList]) -> None:
+def note_phrases(phrases: SimilarPhrases, lists: Sequence[NbestList], expanded: Sequence[NbestList]) -> None:
     """Report how many phrases of the references occur in the lists, and which phrases can never match."""
     wanted = first = anywhere = reached = 0
     for nbest, more in zip(lists, expanded, strict=True):

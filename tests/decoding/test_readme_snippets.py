@@ -28,6 +28,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     for name in ("lm.pt", "checkpoint_best.pt"):
         write_checkpoint(tmp_path / name, WORDS)
     write_arpa(tmp_path / "lm.arpa", WORDS)
+    (tmp_path / "names.txt").write_text("cab bad\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -93,6 +94,7 @@ def test_every_decoders_adapter(folder):
         exec(snippet, found)
     assert found["fusion"].lms is found["lms"]
     assert found["lm"].fusion.lms is found["lms"]
+    assert found["processor"].fusion.fusions[1] is found["phrases"]
 
 
 def test_rescoring_from_python(folder, capsys):
@@ -100,4 +102,4 @@ def test_rescoring_from_python(folder, capsys):
     text, weights = capsys.readouterr().out.strip().split(" {")
     assert text in ("a cat run", "a cat ran")
     assert "'neural'" in weights
-    assert len(SNIPPETS) == 7
+    assert len(SNIPPETS) == 8

@@ -22,7 +22,7 @@ from attlm_fairseq.nbest.corrections.expansion import CANDIDATES, Channel, expan
 from attlm_fairseq.nbest.corrections.exposure import held_share, warning_of_exposure
 from attlm_fairseq.nbest.corrections.letters import LetterChannel, learn_letters
 from attlm_fairseq.nbest.corrections.numbers import NumberChannel, learn_numbers
-from attlm_fairseq.nbest.corrections.phrase_list import PhraseList
+from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, learn_phrases
 from attlm_fairseq.nbest.corrections.search import Candidate, KenLMSearch, NoLM, Search, SearchLM
 from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
@@ -52,7 +52,7 @@ class Corrections(Table):
     a table, or ``load`` to read one.
     """
 
-    phrase_list: PhraseList | None = None
+    phrase_list: SimilarPhrases | None = None
     corrector: Corrector | None = None
     _folder: tempfile.TemporaryDirectory | None = field(default=None, repr=False, compare=False)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS, bounded, unbounded
 from attlm_fairseq.nbest.corrections.numbers import NumberChannel
-from attlm_fairseq.nbest.corrections.phrase_list import PhraseList
+from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, Words
 from attlm_fairseq.nbest.corrections.search import LM_WEIGHT, Edge, Search, SearchLM, text_of, words_of
 from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
@@ -32,7 +32,7 @@ class Channel:
     phrases: PhraseTable
     numbers: NumberChannel
     spelling: SpellingSearch
-    phrase_list: PhraseList | None = None
+    phrase_list: SimilarPhrases | None = None
 
     def edges(self, words: Sequence[str]) -> list[list[Edge]]:
         """Return, for each word, the possible replacements of the stretches that begin there. ``words`` are ``bounded``."""

@@ -13,7 +13,7 @@ from attlm_fairseq.nbest.corrections.corrections import Corrections, without_tab
 from attlm_fairseq.nbest.corrections.corrector import Corrector
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
 from attlm_fairseq.nbest.corrections.jackknife import FOLDS, by_folds, folds_of
-from attlm_fairseq.nbest.corrections.phrase_list import PhraseList
+from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 
@@ -47,7 +47,7 @@ class CandidateSpec:
             InputError: a file cannot be read or is wrong, the LM of the table is not there, or the corrector is not a
                 translation model or needs fairseq, which is not installed.
         """
-        phrases = PhraseList.load(self.phrases) if self.phrases else None
+        phrases = SimilarPhrases.load(self.phrases) if self.phrases else None
         corrections = Corrections.load(self.table) if self.table else without_table()
         return replace(corrections, phrase_list=phrases, corrector=Corrector.load(self.corrector) if self.corrector else None)
 

@@ -2,9 +2,11 @@
 """Decode CTC emissions greedily and with language models; print word error rate and time of each.
 
     python decode.py test.npz --train train.txt --kenlm lm.arpa --lm model/checkpoint_best.pt
+    python decode.py test.npz --train train.txt --kenlm lm.arpa --lm model/checkpoint_best.pt --phrases names.txt
 
 The decoders are flashlight-text's. One has the words of the training text as a lexicon. The other works letter by letter
-without a lexicon: the word LM looks ahead within words (``LookAheadWordLM``), and new words can be written. The time is
+without a lexicon: the word LM looks ahead within words (``LookAheadWordLM``), and new words can be written. There,
+``--phrases`` also decodes with a preference for the names and terms of a file (``PhraseFusion``). The time is
 CPU time for one utterance after the other. OMP_NUM_THREADS=1 keeps torch's threads from waiting for each other.
 """
 
@@ -31,12 +33,16 @@ from flashlight.lib.text.decoder import (
 from flashlight.lib.text.dictionary import Dictionary
 
 from attlm_fairseq.decoding.flashlight import FlashlightLM
+from attlm_fairseq.decoding.fusion_sum import FusionSum
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
+from attlm_fairseq.decoding.look_ahead_word_lm import LookAheadWordLM
+from attlm_fairseq.decoding.phrase_fusion import PhraseFusion
 from attlm_fairseq.decoding.token_texts import token_texts
 from attlm_fairseq.nbest.metrics import WER, corpus_score
 
 BEAM, BEAM_TOKENS, BEAM_THRESHOLD = 40, 12, 15.0
 LETTER_BEAM_TOKENS, LETTER_BEAM_THRESHOLD = 6, 10.0  # without a lexicon nearly every letter is possible everywhere
+PHRASE_WEIGHT = 12.0  # of a word inside a phrase
 LM_WEIGHTS, WORD_SCORES = (0.4, 0.7, 1.0), (0.0, 1.0)  # what --try-weights tries
 WEIGHTS = {  # of the LM and of each word (without a lexicon, of each silence), see README.md
     "lexicon, KenLM": (0.7, 0.0),
@@ -79,9 +85,13 @@ def with_lexicon(lms: LogLinearLM, words: list[str], lm_weight: float, word_scor
     return decode
 
 
-def without_lexicon(lms: LogLinearLM, words: list[str], lm_weight: float, word_score: float) -> Decode:
-    """flashlight's lexicon-free decoder: any letters; each letter and each word end is scored by the LMs of words."""
-    lm = FlashlightLM.of_spelling(lms, token_texts(LABELS, special=[BLANK]))
+def without_lexicon(lms: LogLinearLM, words: list[str], lm_weight: float, word_score: float, phrases: Path | None = None) -> Decode:
+    """flashlight's lexicon-free decoder: any letters; each letter and each word end is scored by the LMs of words, and by the phrases."""
+    texts = token_texts(LABELS, special=[BLANK])
+    fusions = [LookAheadWordLM(lms, texts)]
+    if phrases is not None:
+        fusions.append(PhraseFusion.load(phrases, texts, PHRASE_WEIGHT / lm_weight))  # the decoder multiplies all by the LM weight
+    lm = FlashlightLM(FusionSum(*fusions))
     options = LexiconFreeDecoderOptions(BEAM, LETTER_BEAM_TOKENS, LETTER_BEAM_THRESHOLD, lm_weight, word_score, False, CriterionType.CTC)
     decoder = LexiconFreeDecoder(options, lm, SILENCE, BLANK, [])
 
@@ -105,6 +115,7 @@ def main() -> None:
     parser.add_argument("--train", type=Path, required=True, help="text whose words are the lexicon")
     parser.add_argument("--kenlm", type=Path, required=True)
     parser.add_argument("--lm", type=Path, required=True, help="a checkpoint")
+    parser.add_argument("--phrases", type=Path, help="names and terms to prefer, one per line")
     parser.add_argument("--try-weights", action="store_true", help="decode with each of several weights instead: for choosing on dev")
     options = parser.parse_args()
     utterances = read(options.emissions)
@@ -131,6 +142,13 @@ def main() -> None:
     ):
         for lm_weight, word_score in product(LM_WEIGHTS, WORD_SCORES) if options.try_weights else [WEIGHTS[name]]:
             report(name, build(lms, words, lm_weight, word_score), f"{lm_weight:.1f}{word_score:>11.1f}")
+    if options.phrases:
+        lm_weight, word_score = WEIGHTS["letters, attentive LM"]
+        report(
+            "letters, LM and phrases",
+            without_lexicon(neural, words, lm_weight, word_score, options.phrases),
+            f"{lm_weight:.1f}{word_score:>11.1f}",
+        )
 
 
 if __name__ == "__main__":

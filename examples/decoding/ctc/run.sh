@@ -30,9 +30,12 @@ step train model "a small attentive LSTM language model (less than a minute)" \
 --max-tokens 600 --batch-order length --max-epoch 1 --cpu --distributed-world-size 1 --num-workers 0 --save-dir model --no-epoch-checkpoints --log-format simple"
 step ngram lm.arpa "a 4-gram language model with KenLM" \
     "attlm ngram train.txt -o lm.arpa -n 4"
+step names names.txt "phrases to prefer: all words of the held-out text that the training text lacks" \
+    "awk 'NR == FNR { for (i = 1; i <= NF; i++) known[\$i]; next } { for (i = 1; i <= NF; i++) if (!(\$i in known)) print \$i }' \
+train.txt test.txt | sort -u > names.txt"
 # One hypothesis at a time is too little work for threads to share.
 step decode results.txt "decode, greedily and with each language model" \
-    "OMP_NUM_THREADS=1 python ../decode.py test.npz --train train.txt --kenlm lm.arpa --lm model/checkpoint_best.pt > results.txt"
+    "OMP_NUM_THREADS=1 python ../decode.py test.npz --train train.txt --kenlm lm.arpa --lm model/checkpoint_best.pt --phrases names.txt > results.txt"
 
 echo
 cat results.txt

@@ -11,13 +11,14 @@ import pytest
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.alignment import bounded
 from attlm_fairseq.nbest.corrections.corrections import without_table
-from attlm_fairseq.nbest.corrections.phrase_list import MAX_PHRASES, MIN_SIMILARITY, PhraseList, punctuation, spelling_key
+from attlm_fairseq.nbest.corrections.phrase_list import MIN_SIMILARITY, SimilarPhrases
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.text.phrases import MAX_PHRASES, punctuation, spelling_key
 
 
-def listed(tmp_path: Path, text: str) -> PhraseList:
+def listed(tmp_path: Path, text: str) -> SimilarPhrases:
     (tmp_path / "phrases.txt").write_text(text, encoding="utf-8")
-    return PhraseList.load(tmp_path / "phrases.txt")
+    return SimilarPhrases.load(tmp_path / "phrases.txt")
 
 
 def list_of(*texts: str) -> NbestList:
@@ -151,7 +152,7 @@ def test_the_spellings_of_a_repeated_phrase_are_joined(tmp_path: Path) -> None:
 def test_words_of_one_letter_may_be_any_number(phrase, text, tmp_path):
     (tmp_path / "phrases").write_text(f"{phrase}\n", encoding="utf-8")
     words = ["<s>", *text.split(), "</s>"]
-    edges = PhraseList.load(tmp_path / "phrases").edges(words, words.index("k" if "k" in words else "\u5317"), len(words) - 1)
+    edges = SimilarPhrases.load(tmp_path / "phrases").edges(words, words.index("k" if "k" in words else "\u5317"), len(words) - 1)
     found = {edge.end: edge for edge in edges if edge.target == (phrase,)}
     whole = words.index("m" if "m" in words else "\u5b66") + 1
     assert found[whole].log_prob == 0.0
