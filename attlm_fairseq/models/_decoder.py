@@ -407,7 +407,7 @@ def check_another_task(cfg: LanguageModelConfig, task: FairseqTask) -> None:
                 "leave it out"
             )
     elif "dictionary" in stored:
-        trained_with = stored.get("task") or stored.get(TRAINED_WITH) or "sentence_reset_lm (or document_reset_lm)"
+        trained_with = stored.get(TRAINED_WITH) or "sentence_reset_lm (or document_reset_lm)"
         logger.warning(
             f"fairseq's {type(task).__name__} reads the text as one stream (except with --sample-break-mode eos), and the model was "
             f"trained with {trained_with}: give --task {trained_with}"

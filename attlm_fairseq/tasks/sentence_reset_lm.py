@@ -155,7 +155,7 @@ class SentenceResetLMTask(FairseqTask):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the task's entries in a checkpoint."""
-        return {**super().state_dict(), "dictionary": fingerprint(self.dictionary.symbols), "task": self._name, "resets": self.resets}
+        return {**super().state_dict(), "dictionary": fingerprint(self.dictionary.symbols), "resets": self.resets}
 
     @property
     def _name(self) -> str | None:
@@ -169,7 +169,7 @@ class SentenceResetLMTask(FairseqTask):
     def warn_of_other_resets(self) -> None:
         """Warn if a checkpoint was trained with another task or other resets: ``fairseq-eval-lm`` takes both from the command line."""
         stored = self._loaded
-        trained_with = {"--task": stored.get("task") or stored.get(TRAINED_WITH) or self._name, **stored.get("resets", {})}
+        trained_with = {"--task": stored.get(TRAINED_WITH) or self._name, **stored.get("resets", {})}
         if changed := changes(trained_with, {"--task": self._name, **self.resets}):
             logger.warning(f"the model was trained {changed}: its perplexity may be another one than with the options of its training")
 

@@ -354,6 +354,21 @@ def test_texts_that_a_metric_takes_for_the_same_do_not_split_the_posterior(rule,
         assert answer == found[0].text
 
 
+@pytest.mark.parametrize(
+    ("steps", "written"),
+    [
+        (["lowercase", "remove-punctuation"], "New York"),
+        (["remove-punctuation", "lowercase"], "New York"),
+        (["lowercase", "tokenize:en"], "new york ,"),
+        (["remove-punctuation"], "New York"),
+        (["uppercase"], "NEW YORK,"),
+    ],
+)
+def test_a_consensus_keeps_case_unless_a_later_step_may_depend_on_it(steps, written):
+    hypotheses = [Hypothesis("New York,", rank=1), Hypothesis("new york,", rank=2)]
+    assert decide(NbestList("0", hypotheses), {}, Decision("consensus", 0.0, parse_steps(steps))).hypotheses[0].text == written
+
+
 def test_a_new_text_has_the_case_of_the_earliest_hypothesis_with_its_words():
     hypotheses = [Hypothesis(text, rank=i) for i, text in enumerate(["A x C d", "a B y D", "z b c D"], 1)]
     answer = decide(NbestList("0", hypotheses), {}, Decision("consensus", 0.0, parse_steps(["lowercase"]))).hypotheses[0]

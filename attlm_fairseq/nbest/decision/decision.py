@@ -20,6 +20,7 @@ from attlm_fairseq.text import Step, TextPipeline
 
 RULES = ("max", *(f"mbr-{loss}" for loss in LOSSES), "consensus")
 EXTERNAL_RULE = f"mbr-{PREFIX}"  # followed by a command that rates each hypothesis as if another one were right
+WITHOUT_CASE = frozenset({"unicode", "normalize-punctuation", "remove-punctuation"})  # steps that do the same to letters of any case
 # scales tried, in units of 1 / standard deviation of the totals within lists
 STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 50.0)
 
@@ -111,8 +112,13 @@ def loss_tokenizer(metric: Metric, default: str = "none") -> str:
 
 
 def written_text(text: TextPipeline) -> TextPipeline:
-    """Return the steps applied to a new text when it is written: all except a final ``lowercase``, which is only for comparing."""
-    return TextPipeline(text.steps[:-1]) if text.steps and text.steps[-1].name == "lowercase" else text
+    """Return the steps applied to a new text when it is written: all except ``lowercase``, which is only for comparing.
+
+    It stays if a step after it may depend on case.
+    """
+    names = [step.name for step in text.steps]
+    last = len(names) - names[::-1].index("lowercase") - 1 if "lowercase" in names else len(names)
+    return TextPipeline((*text.steps[:last], *text.steps[last + 1 :])) if WITHOUT_CASE.issuperset(names[last + 1 :]) else text
 
 
 def posterior_weights(weights: Mapping[str, float]) -> dict[str, float]:
@@ -131,7 +137,7 @@ def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -
     - ``max``: sorted by total, as by ``combination.combine``.
     - ``mbr-..``: sorted by risk; ``total`` is minus the risk.
     - ``consensus``: only the answer, without scores. Its rank is that of the hypothesis with the same text, or 0 for a new
-      text. With text steps, the text is written as after them, but without a final ``lowercase``. Words that differ only in
+      text. With text steps, the text is written as after them, but without ``lowercase`` (``written_text``). Words that differ only in
       case take the form of the earliest hypothesis.
     """
     if decision.rule == "max":
