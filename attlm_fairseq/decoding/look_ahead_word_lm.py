@@ -19,7 +19,7 @@ import numpy as np
 from attlm_fairseq.decoding.cache import CACHE_BYTES, HistoryCache, SharedByCopies
 from attlm_fairseq.decoding.lexicon_tree import LexiconTree, range_sums
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State, require_log_linear
-from attlm_fairseq.decoding.shallow_fusion import check_options
+from attlm_fairseq.decoding.shallow_fusion import check_options, check_texts
 from attlm_fairseq.text.symbols import UNKNOWN
 
 UNK_OFFSET = -10.0  # as if p(<unk>) were shared by e^10 = 22,000 unseen words
@@ -82,9 +82,7 @@ class LookAheadWordLM(SharedByCopies):
         """
         require_log_linear(lms)
         check_options(ends, len(texts), unk_offset)
-        for token, text in enumerate(texts):
-            if not isinstance(text, bytes | None):
-                raise ValueError(f"the text of token {token} is {text!r}, expected bytes, such as token_texts({[text]!r}) gives, or None")
+        check_texts(texts)
         if look_ahead and any(lms.segment):
             raise ValueError("look-ahead needs the probability of every word, which an LM of subwords does not have: use look_ahead=False")
         self.lms = lms

@@ -15,17 +15,16 @@ from typing import NamedTuple
 import numpy as np
 
 from attlm_fairseq.decoding.open_phrases import OpenPhrases, Tail
-from attlm_fairseq.decoding.shallow_fusion import check_options
+from attlm_fairseq.decoding.shallow_fusion import check_options, check_texts
+from attlm_fairseq.decoding.spelling import Spelling
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.numeric import is_finite
-from attlm_fairseq.text.phrases import PhraseList, is_sign, punctuation
+from attlm_fairseq.text.phrases import PhraseList, is_sign, punctuation, word_parts
 
-SPACE = b" "
-# kinds of tokens: they go on in the word (or begin one without a space), begin the next word with a space, or only end the word
+# kinds of tokens: they go on in the word (or begin one without a space), begin the next word, or only end the word
 WITHIN, BEGIN, BETWEEN = "within", "begin", "between"
 SHOWN = 5  # phrases in a note
-CONTINUATION_BYTES = 64  # of UTF-8
 
 
 class PhraseState(NamedTuple):
@@ -48,7 +47,8 @@ class PhraseFusion:
 
     Over a sentence the scores sum to ``weight * PhraseList.count(words)``, however the words were split into tokens: ``phrases`` of
     rescoring. The letters of a phrase each get their share as they come. If the phrase is not completed, the shares are taken back,
-    at the sentence end at the latest. Case, punctuation around a phrase and the ending ``'s`` are ignored.
+    at the sentence end at the latest. Case, punctuation around a phrase and the ending ``'s`` are ignored. Characters of scripts without
+    spaces between words, such as Chinese, are words of their own.
     """
 
     def __init__(self, phrases: PhraseList, texts: Sequence[bytes | None], weight: float, ends: Collection[int] = ()) -> None:
@@ -57,13 +57,14 @@ class PhraseFusion:
         Args:
             phrases: the phrases.
             texts: the text of each token from ``token_texts``, None for a token without text.
-            weight: the score of a word inside a phrase (natural log); 1 to 3 is usual.
+            weight: the score of a word inside a phrase (natural log), to be chosen on held-out speech.
             ends: the tokens that end a sentence.
 
         Raises:
-            ValueError: the weight is not finite, or an end is not a token.
+            ValueError: the weight is not finite, a text is not bytes, or an end is not a token.
         """
         check_options(ends, len(texts), 0.0)
+        check_texts(texts)
         if not is_finite(weight):
             raise ValueError(f"the weight of the phrases is a finite number, such as 2.0, not {weight!r}")
         self.open = OpenPhrases(phrases)
@@ -95,43 +96,38 @@ class PhraseFusion:
         return PhraseFusion, (self.open.phrases, self.texts, self.weight, self.ends)
 
     def _sort_tokens(self) -> None:
-        """Sort the tokens by where they stand in a word, and find them by the letters that may be a part of a phrase."""
+        """Sort the tokens by where their first word begins, and find them by what it may be of a phrase."""
         kinds: dict[str, list[int]] = {WITHIN: [], BEGIN: [], BETWEEN: []}
         self._by_letters: dict[str, dict[str, list[int]]] = {WITHIN: defaultdict(list), BEGIN: defaultdict(list)}
         self._always: dict[str, list[int]] = {WITHIN: [], BEGIN: []}  # scored one by one, wherever a phrase may go on
-        self._other: list[int] = []  # with a space in the middle
+        self._broken: dict[str, list[int]] = {WITHIN: [], BEGIN: []}  # with parts of letters: scored one by one everywhere
+        self._later = np.zeros(self.size)  # what the words after the first are worth
         for token, text in enumerate(self.texts):
             if token in self.ends or not text:
                 continue
-            core = text.strip(SPACE)
-            if not core:
+            letters = utf_8_decode(text, "replace", True)[0]
+            parts = word_parts(letters)
+            place = next((place for place, part in enumerate(parts) if part), None)
+            if place is None:
                 kinds[BETWEEN].append(token)
                 continue
-            if SPACE in core or text not in (core, SPACE + core, core + SPACE):
-                self._other.append(token)
-                continue
-            kind = BEGIN if text.startswith(SPACE) else WITHIN
+            kind, first = BEGIN if place else WITHIN, parts[place]
             kinds[kind].append(token)
-            letters = _decoded(core)
-            if letters is None or all(character in "sS" or is_sign(character) for character in letters):
+            self._later[token] = self.weight * self._read(Tail(), b"", " ".join(parts[place + 1 :]).encode())[0]
+            if "\ufffd" in letters:
+                self._broken[kind].append(token)
+            elif all(letter == "s" or is_sign(letter) for letter in first):
                 self._always[kind].append(token)
-                continue
-            before, after = punctuation(letters.casefold())
-            folded = letters.casefold()
-            for part in {folded[begin : len(folded) - end] for begin in range(len(before) + 1) for end in range(len(after) + 1)}:
-                self._by_letters[kind][part].append(token)
+            else:
+                before, after = punctuation(first)
+                for part in {first[begin : len(first) - end] for begin in range(len(before) + 1) for end in range(len(after) + 1)}:
+                    self._by_letters[kind][part].append(token)
         self._kinds = {kind: np.array(tokens, dtype=np.int64) for kind, tokens in kinds.items()}
 
     def impossible(self) -> list[str]:
-        """Return the phrases, case folded, that no tokens spell: these are never preferred."""
-        if len({text for text in self.texts if text and len(text) == 1 and text[0] >= 0x80}) >= CONTINUATION_BYTES:
-            return []  # by their bytes the tokens spell everything
-        signs = (letters for tokens in self._always.values() for token in tokens if (letters := _decoded(self.texts[token] or b"")))
-        parts = {
-            *(part for by_letters in self._by_letters.values() for part in by_letters),
-            *(letters.strip().casefold() for letters in signs),
-        }
-        return [text for text in self.open.texts if not _can_spell(text, parts)]
+        """Return the phrases, without case, that no tokens spell: these are never preferred."""
+        spelling = Spelling(filter(None, self.texts))
+        return [text for text in self.open.texts if not spelling.can_write(text)]
 
     def start(self) -> PhraseState:
         return PhraseState()
@@ -150,16 +146,15 @@ class PhraseFusion:
     def _read(self, tail: Tail, rest: bytes, text: bytes) -> tuple[float, PhraseState]:
         """Return the change of the text's value, without the weight, and the state afterwards."""
         total, before = 0.0, self.open.worth(tail)
-        for place, part in enumerate(text.split(SPACE)):
+        letters, used = utf_8_decode(rest + text, "replace", False)
+        for place, part in enumerate(word_parts(letters)):
             if place:
-                final, tail = self._closed(tail, rest)
-                total, rest = total + final, b""
-            if part:
-                letters, used = utf_8_decode(rest + part, "replace", False)
-                rest = (rest + part)[used:]
-                final, tail = self.open.append(tail, letters.casefold())
+                final, tail = self.open.close(tail)
                 total += final
-        return total + self.open.worth(tail) - before, PhraseState(tail, b"" if tail.word is None else rest)
+            if part:
+                final, tail = self.open.append(tail, part)
+                total += final
+        return total + self.open.worth(tail) - before, PhraseState(tail, (rest + text)[used:])
 
     def _closed(self, tail: Tail, rest: bytes) -> tuple[float, Tail]:
         """Return what becomes final and the tail if the last word ends, perhaps within a letter."""
@@ -178,32 +173,30 @@ class PhraseFusion:
         for row, state in zip(total, states, strict=True):
             if state.tail is not None:
                 self._fill(row, state.tail, state.rest)
-                row[self._other] = [self.score(state, token)[0] for token in self._other]
                 row[list(self.ends)] = self.end(state)
         return total
 
     def _fill(self, row: np.ndarray, tail: Tail, rest: bytes) -> None:
-        """Write the scores of all tokens without a space in the middle into ``row`` (U,)."""
+        """Write the scores of all tokens but the sentence ends into ``row`` (U,)."""
         final, closed = self._closed(tail, rest)
         between = self.weight * (final + self.open.worth(closed) - self.open.worth(tail))
         row[self._kinds[BETWEEN]] = between
-        for kind, before, found in (
-            (WITHIN, 0.0, self._continuations(WITHIN, tail, rest)),
-            (BEGIN, between, self._continuations(BEGIN, closed, b"")),
-        ):
-            row[self._kinds[kind]] = before + found.default
+        within, begin = self._continuations(WITHIN, tail, rest), self._continuations(BEGIN, closed, b"")
+        for kind, before, found in ((WITHIN, 0.0, within), (BEGIN, between, begin)):
+            tokens = self._kinds[kind]
+            row[tokens] = before + found.default + self._later[tokens]
             row[found.tokens] = before + found.scores
 
     def _compute(self, kind: str, tail: Tail, rest: bytes) -> Continuations:
-        """Return the scores of the tokens of a kind, those that begin a word after its space."""
+        """Return the scores of the tokens of a kind; ``default`` is that of a first word which no phrase goes on with."""
         default = self.open.phrases.count(tail.words) - self.open.worth(tail)  # what stands in the words before stays
         tokens = list(dict.fromkeys(self._continuing(kind, tail)))
-        texts = [(self.texts[token] or b"").removeprefix(SPACE) for token in tokens]
-        scores = np.array([self._read(tail, rest, text)[0] for text in texts], dtype=float)
+        scores = np.array([self._read(tail, rest, self.texts[token] or b"")[0] for token in tokens], dtype=float)
         return Continuations(self.weight * default, np.array(tokens, dtype=np.int64), self.weight * scores)
 
     def _continuing(self, kind: str, tail: Tail) -> Iterator[int]:
         """Yield the tokens of a kind that may go on with a phrase after the tail, or end one."""
+        yield from self._broken[kind]
         if tail.word is None:
             return
         yield from self._always[kind]
@@ -217,24 +210,3 @@ class PhraseFusion:
                     if part not in seen:
                         seen.add(part)
                         yield from by_letters.get(part, ())
-
-
-def _decoded(text: bytes) -> str | None:
-    """Return the letters that the bytes spell; None if they are not whole letters."""
-    try:
-        return text.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _can_spell(text: str, parts: Collection[str]) -> bool:
-    """Return whether each word of a text can be put together of the parts."""
-    longest = max(map(len, parts), default=0)
-    for word in text.split(" "):
-        reached = {0}
-        for end in range(1, len(word) + 1):
-            if any(begin in reached and word[begin:end] in parts for begin in range(max(0, end - longest), end)):
-                reached.add(end)
-        if len(word) not in reached:
-            return False
-    return True

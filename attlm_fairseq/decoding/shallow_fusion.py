@@ -54,3 +54,10 @@ def check_options(ends: Collection[int], size: int, unk_offset: float) -> None:
         )
     if math.isnan(unk_offset) or unk_offset == math.inf:
         raise ValueError(f"the offset of unknown words is a number or -inf, not {unk_offset}")
+
+
+def check_texts(texts: Sequence[bytes | None]) -> None:
+    """Raise ValueError if the text of a token is neither bytes nor None."""
+    for token, text in enumerate(texts):
+        if not isinstance(text, bytes | None):
+            raise ValueError(f"the text of token {token} is {text!r}, expected bytes, such as token_texts({[text]!r}) gives, or None")

@@ -57,7 +57,7 @@ class LMFusionOptions(ChoiceOptions):
         default=None,
         metadata={
             "help": "files of phrases to prefer (names, terms; one per line), as PATH=WEIGHT joined by ':'. The weight is the score of "
-            "each word inside a phrase (natural log); 1 to 3 is usual"
+            "each word inside a phrase (natural log): try 2, 4, 8"
         },
     )
     lm_dict: Optional[str] = field(

@@ -10,6 +10,7 @@ that sound like it, separated by ``|``:
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.text.steps import CJK
 
 MAX_PHRASES = 50_000
 MAX_WORDS = 8
@@ -27,6 +29,8 @@ POSSESSIVES = ("'s", "\u2019s")
 MAX_SIGNS = 8  # before or after a word
 NOT_PUNCTUATION = frozenset("#%&*@/\\")  # signs that belong to names and terms, which Unicode counts as punctuation
 REMEMBERED = 1 << 16
+WITHOUT_SPACES = re.compile(f"([\u0e00-\u109f\u1780-\u17ff]|{CJK})")  # Thai to Burmese, Khmer: words are not separated
+SPACES = re.compile(r"\s")
 
 
 class Phrase(NamedTuple):
@@ -41,6 +45,19 @@ class Phrase(NamedTuple):
 def spelling_key(text: str) -> str:
     """Return the letters and digits of a text: compatibility forms unified, case ignored, without spaces, hyphens and other signs."""
     return "".join(c for c in unicodedata.normalize("NFKC", text).casefold() if unicodedata.category(c)[0] in "LNM")
+
+
+def word_parts(text: str) -> list[str]:
+    """Return what stands between the word boundaries of a text, without case; ``""`` where there is nothing.
+
+    Boundaries are spaces, and both sides of each character of a script without spaces between words.
+    """
+    return SPACES.split(WITHOUT_SPACES.sub(r" \1 ", text.casefold()))
+
+
+def folded(text: str) -> tuple[str, ...]:
+    """Return the words of a text, without case. A character of a script without spaces between words counts as a word."""
+    return tuple(filter(None, word_parts(text)))
 
 
 def is_sign(character: str) -> bool:
@@ -88,8 +105,7 @@ class PhraseList:
             text = line.rstrip("\r\n").removeprefix("\ufeff" if number == 1 else "")
             if text.strip() and not text.startswith("#"):
                 phrase = _phrase(text, path, number)
-                folded = tuple(word.casefold() for word in phrase.words)
-                same = weighted.setdefault(folded, phrase)
+                same = weighted.setdefault(folded(text.split("\t")[0]), phrase)
                 if same.weight != phrase.weight:
                     found = f"the weight of {' '.join(phrase.words)!r} is {phrase.weight:g}, on line {same.line} it is {same.weight:g}"
                     raise InputError(f"{found}: expected one weight for each phrase (1 if it is left out)", path=path, line=number)
@@ -102,13 +118,13 @@ class PhraseList:
     def count(self, words: Sequence[str]) -> float:
         """Return the weighted number of words inside phrases of the list, longest match first.
 
-        Case, and punctuation before and after a phrase, are ignored.
+        Case, and punctuation before and after a phrase, are ignored. Words are those of ``folded``.
         """
         total, place = 0.0, 0
-        folded = [word.casefold() for word in words]
-        while place < len(folded):
-            for length in range(min(self.longest, len(folded) - place), 0, -1):
-                if (phrase := self.standing(tuple(folded[place : place + length]))) is not None:
+        units = folded(" ".join(words))
+        while place < len(units):
+            for length in range(min(self.longest, len(units) - place), 0, -1):
+                if (phrase := self.standing(units[place : place + length])) is not None:
                     total += self.weights[phrase] * length
                     place += length
                     break
@@ -118,9 +134,9 @@ class PhraseList:
 
     def occurrences(self, words: Sequence[str]) -> list[tuple[str, ...]]:
         """Return the phrases that stand in a text, one entry for each time."""
-        folded = [word.casefold() for word in words]
-        spans = ((begin, end) for begin in range(len(folded)) for end in range(begin + 1, min(begin + self.longest, len(folded)) + 1))
-        return [phrase for begin, end in spans if (phrase := self.standing(tuple(folded[begin:end]))) is not None]
+        units = folded(" ".join(words))
+        spans = ((begin, end) for begin in range(len(units)) for end in range(begin + 1, min(begin + self.longest, len(units)) + 1))
+        return [phrase for begin, end in spans if (phrase := self.standing(units[begin:end])) is not None]
 
     def standing(self, stretch: tuple[str, ...]) -> tuple[str, ...] | None:
         """Return the phrase that a stretch of words without case is, as it stands or without punctuation before or after it."""
@@ -136,11 +152,11 @@ class PhraseList:
 
     @cached_property
     def longest(self) -> int:
-        return max(len(phrase.words) for phrase in self.phrases)
+        return max(map(len, self.weights))
 
     @cached_property
     def weights(self) -> dict[tuple[str, ...], float]:
-        return {tuple(word.casefold() for word in phrase.words): phrase.weight for phrase in self.phrases}
+        return {folded(" ".join(phrase.words)): phrase.weight for phrase in self.phrases}
 
 
 def _phrase(text: str, path: Path, line: int) -> Phrase:

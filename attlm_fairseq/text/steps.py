@@ -89,12 +89,12 @@ def _detokenize(language: str) -> TextFunction:
 
 
 # Han, kana and bopomofo, East Asian punctuation, and all full-width forms. Not Hangul: Korean has spaces between words.
-_CJK = (
+CJK = (
     "[\u2e80-\u2fdf\u3000-\u30ff\u3105-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\uff01-\uff9f\uffe0-\uffe6\U00020000-\U0003ffff]"
 )
-_ONE_CJK = re.compile(_CJK)
-_BETWEEN_CJK = re.compile(rf"(?<={_CJK})\s+(?={_CJK})")
+_ONE_CJK = re.compile(CJK)
+_BETWEEN_CJK = re.compile(rf"(?<={CJK})\s+(?={CJK})")
 
 
 def _characters(_: str) -> TextFunction:

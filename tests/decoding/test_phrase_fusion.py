@@ -19,6 +19,7 @@ from attlm_fairseq.decoding.look_ahead_word_lm import LookAheadWordLM
 from attlm_fairseq.decoding.open_phrases import OpenPhrases, Tail
 from attlm_fairseq.decoding.phrase_fusion import PhraseFusion, PhraseState
 from attlm_fairseq.decoding.shallow_fusion import ShallowFusion
+from attlm_fairseq.decoding.spelling import Spelling
 from attlm_fairseq.decoding.token_fusion import TokenFusion
 from attlm_fairseq.decoding.token_texts import token_texts
 from attlm_fairseq.errors import InputError
@@ -27,6 +28,11 @@ from attlm_fairseq.text.phrases import PhraseList
 # of few letters, so that phrases begin, overlap, end within others and are broken off all the time
 PIECES = ["a", "b", "ab", "A", "ba", "s", "'s", "'", ",", ".", "(", "\u00e9", '"', "c", "-", "abc", "a,", "(a", "a's", "B.", "a b"]
 PHRASE_WORDS = ["a", "ab", "abc", "b", "ba", "c's", "a-b", "'a", ".a", "a.b.", "aa", "\u00e9", "a\u00e9"]
+PHRASE_WORDS += ["\u5317\u4eac", "a\u5317", "\u4eac"]
+# several words, spaces of other kinds, characters that are words, letters whose case folds to several, and parts of letters
+ODD = ["\u5317", "\u4eac", "\u5317\u4eac", "\u6211", "a", " a", " ", "b ", "\u00a0", "\u202f!", "\u300c", "\u017f", "s", "'", "ab"]
+ODD += ["\u0130", "\u00df", "\ufb01", "e\u0301", "\u00e9", " a b", "a \u5317 b", "\u6211\u5728", "  ", "\u3000", "-"]
+ODD_TEXTS = [*map(str.encode, ODD), b"\xe5", b"\x8c", b"\x97", b"\xc2", b"\xa0", b"\xff", b"\xe5\x8c", b"\xa0 a", b"", None]
 STYLES = {
     "sentencepiece": [*PIECES, *(f"\u2581{piece}" for piece in PIECES), "\u2581", "<0xC3>", "<0xA9>", "<0x61>", "<0xFF>"],
     "word-end": [*PIECES, *(f"{piece}</w>" for piece in PIECES)],
@@ -45,13 +51,13 @@ def phrase_list(folder: Path, seed: int) -> PhraseList:
     return PhraseList.load(path)
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", [*STYLES, "odd"])
 def test_scores_are_those_of_single_tokens_and_sum_to_the_words_inside_phrases(tmp_path, style):
     random_ = random.Random(style)
     inside = 0.0
     for seed in range(12):
         phrases = phrase_list(tmp_path, seed)
-        tokens = [*token_texts(STYLES[style], style), None]
+        tokens = [*(ODD_TEXTS if style == "odd" else token_texts(STYLES[style], style)), None]
         end = len(tokens) - 1
         fusion = PhraseFusion(phrases, tokens, 1.5, [end])
         for _ in range(3):
@@ -63,7 +69,7 @@ def test_scores_are_those_of_single_tokens_and_sum_to_the_words_inside_phrases(t
                 token = int(row[1, :end].argmax()) if random_.random() < 0.5 else random_.randrange(end)
                 score, state = fusion.score(state, token)
                 total, written = total + score, written + (tokens[token] or b"")
-            expected = 1.5 * phrases.count(written.decode("utf-8", "replace").split(" "))
+            expected = 1.5 * phrases.count(written.decode("utf-8", "replace").split())
             assert total + fusion.end(state) == pytest.approx(expected, abs=1e-9)
             assert fusion.score(state, end) == (fusion.end(state), PhraseState(None))
             inside += expected
@@ -222,6 +228,27 @@ def test_phrases_are_added_to_language_models(tmp_path):
     np.testing.assert_array_equal(copied.scores([copied.start()]), phrases.scores([phrases.start()]))
 
 
+@pytest.mark.parametrize(
+    ("tokens", "text", "possible"),
+    [
+        (["the ", "pod ", "go ", "rica "], "podgorica", False),
+        (["Podgorica "], "podgorica", True),
+        ([" z", " abc"], "zabc", False),
+        ([" z", "abc"], "zabc", True),
+        ([*"newyork", " "], "new york", True),
+        ([" o", " '", " brien"], "o'brien", False),
+        (["u", "s"], "u.s.", False),
+        (["\u5317\u4eac"], "\u5317 \u4eac", True),
+        ([" \u5317\u4eac", " abc"], "\u5317 \u4eac abc", True),
+        ([" \u5317", "\u4eac", " New"], "new \u5317 \u4eac", True),
+        ([], "a", False),
+    ],
+)
+def test_what_tokens_can_write(tokens, text, possible):
+    assert Spelling([token.encode() for token in tokens]).can_write(text) == possible
+    assert Spelling([bytes([byte]) for byte in range(256)]).can_write(text)
+
+
 def test_phrases_that_the_tokens_cannot_spell_are_named(tmp_path, caplog):
     path = tmp_path / "phrases.txt"
     letters = token_texts(["|", *"abc'"], "characters")
@@ -247,6 +274,8 @@ WRONG = [(math.nan, [], "finite number"), ("2", [], "finite number"), (1.0, [9],
 def test_wrong_options_are_refused(tmp_path, weight, ends, match):
     with pytest.raises(ValueError, match=match):
         PhraseFusion(phrase_list(tmp_path, 1), [b"a"], weight, ends)
+    with pytest.raises(ValueError, match="the text of token 0 is 'a', expected bytes"):
+        PhraseFusion(phrase_list(tmp_path, 1), ["a"], 1.0)
     with pytest.raises(IndexError, match="token 1: expected 0 to 0"):
         PhraseFusion(phrase_list(tmp_path, 1), [b"a"], 1.0).score(PhraseState(), 1)
 

@@ -28,7 +28,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     for name in ("lm.pt", "checkpoint_best.pt"):
         write_checkpoint(tmp_path / name, WORDS)
     write_arpa(tmp_path / "lm.arpa", WORDS)
-    (tmp_path / "names.txt").write_text("cab bad\n", encoding="utf-8")
+    (tmp_path / "names.txt").write_text("bad\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

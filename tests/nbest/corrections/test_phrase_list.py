@@ -13,7 +13,7 @@ from attlm_fairseq.nbest.corrections.alignment import bounded
 from attlm_fairseq.nbest.corrections.corrections import without_table
 from attlm_fairseq.nbest.corrections.phrase_list import MIN_SIMILARITY, SimilarPhrases
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.text.phrases import MAX_PHRASES, punctuation, spelling_key
+from attlm_fairseq.text.phrases import MAX_PHRASES, folded, punctuation, spelling_key
 
 
 def listed(tmp_path: Path, text: str) -> SimilarPhrases:
@@ -82,8 +82,16 @@ def test_punctuation_around_a_phrase_stays_and_does_not_count(written: str, expe
     assert [" ".join(edge.target) for edge in edges] == expected
     assert all(edge.end == 2 + len(edge.target) for edge in edges)
     for text in expected:
-        assert phrases.count(text.split()) == len(text.split())
+        letters = [word for word in folded(text) if any(map(str.isalpha, word))]  # each of Chinese is a word
+        assert phrases.count(text.split()) == len(letters)
         assert phrases.occurrences(text.split())
+
+
+def test_phrases_within_text_without_spaces_are_counted(tmp_path: Path) -> None:
+    phrases = listed(tmp_path, "\u5317\u4eac\nGPT \u6a21\u578b\t2\n")
+    assert phrases.count(["\u6211\u5728\u5317\u4eac\u3002"]) == phrases.count(["\u6211", "\u5728", "\u5317", "\u4eac"]) == 2
+    assert phrases.count(["\u7528GPT\u6a21\u578b\u554a"]) == 6
+    assert phrases.count(["\u5317", "a", "\u4eac"]) == 0
 
 
 def test_punctuation_of_a_word() -> None:
