@@ -136,7 +136,7 @@ def attentive_features(
     """Salton et al. (2017), Eq. 3-7, 9 (without ``W_q``: single) and 10 (combined): ``h'_t`` and the weights ``a_1 .. a_{t-1}`` for each t.
 
     Not in the paper: without ``W_s``, the score is ``h_i . h_t``; ``current``: ``h_t`` is in the memory too; ``skip``: the newest
-    states in memory that are not read; other merges of ``h_t`` and ``c_t``, with ``W_f`` and ``b_f`` of the second layer.
+    states in memory that are not read; other merges of ``h_t`` and ``c_t``, with ``W_f`` and ``b_f`` of the second layer, or ``W_a``.
     """
     features, weights = [], []
     for t in range(len(h)):
@@ -159,6 +159,8 @@ def attentive_features(
         if merge in ("concat", "feedforward"):
             merged = torch.tanh(W["W_c"] @ torch.cat([h[t], context]) + W["b_c"])
             features.append(merged if merge == "concat" else torch.tanh(W["W_f"] @ merged + W["b_f"]))
+        elif merge == "sum":
+            features.append(h[t] + W["W_a"] @ context)
         else:
             features.append(h[t] * context if merge == "product" else context)
         weights.append(a)

@@ -31,6 +31,7 @@ VARIANTS = {
         "attentive_lstm_lm",
         {"attention_score": "combined", "attention_memory": "current", "attention_merge": "product", "attention_skip": 1},
     ),
+    "single, sum": ("attentive_lstm_lm", {"attention_merge": "sum"}),
     "combined, smaller top": ("attentive_lstm_lm", {"attention_score": "combined", "decoder_top_size": SMALLER, "output_layer": "untied"}),
     "averaging": ("averaging_lstm_lm", {}),
     "selection none": ("amsrn_lm", {"selection": "none", "output_layer": "untied"}),
@@ -244,6 +245,7 @@ def reference_features(h: list[torch.Tensor], tokens: list[int], reader: torch.n
             "W_c": "merge.weight",
             "b_c": "merge.bias",
             "W_f": "second_merge.weight",
+            "W_a": "of_context.weight",
             "b_f": "second_merge.bias",
         }
         given = dict(reader.named_parameters())

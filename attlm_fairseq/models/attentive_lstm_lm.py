@@ -32,7 +32,7 @@ class AttentiveLSTMConfig(AttentionConfig):
         metadata={
             "choices": MERGES,
             "help": "merge of state and context: concat, one layer over both, as in the paper; feedforward, a second layer; product, "
-            "h_t * c_t; context, c_t alone",
+            "h_t * c_t; context, c_t alone; sum, h_t + W_a c_t",
         },
     )
 

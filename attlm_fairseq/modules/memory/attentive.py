@@ -19,7 +19,7 @@ from attlm_fairseq.modules.state import Memory, append_slots, of_sums
 
 SCORES = ("single", "combined", "dot")  # Eq. 9, Eq. 10
 MEMORIES = ("previous", "current")
-MERGES = ("concat", "feedforward", "product", "context")  # Eq. 7; note 3 of the paper names the others
+MERGES = ("concat", "feedforward", "product", "context", "sum")  # Eq. 7; three that note 3 of the paper names; ours
 
 
 class Attended(NamedTuple):
@@ -47,7 +47,8 @@ class AttentiveReader(BiasesStartAtZero, MemoryReader):
     the memory.
 
     Note 3 of the paper names three other merges in place of Eq. 7. It has no equations; these are read as: ``feedforward``,
-    a second layer, ``tanh(W_f h'_t + b_f)``; ``product``, ``h_t * c_t``; ``context``, ``c_t`` alone.
+    a second layer, ``tanh(W_f h'_t + b_f)``; ``product``, ``h_t * c_t``; ``context``, ``c_t`` alone. ``sum`` is not in the paper:
+    ``h_t + W_a c_t``.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -73,6 +74,7 @@ class AttentiveReader(BiasesStartAtZero, MemoryReader):
             self.score_vector = nn.Parameter(torch.empty(hidden_size).uniform_(-0.05, 0.05))  # v_s
         self.query = nn.Linear(hidden_size, hidden_size, bias=False) if score == "combined" else None  # W_q
         self.merge = nn.Linear(2 * hidden_size, hidden_size) if merge in ("concat", "feedforward") else None  # W_c, b_c
+        self.of_context = nn.Linear(hidden_size, hidden_size, bias=False) if merge == "sum" else None  # W_a
         self.second_merge = nn.Linear(hidden_size, hidden_size) if merge == "feedforward" else None  # W_f, b_f
 
     @classmethod
@@ -83,6 +85,8 @@ class AttentiveReader(BiasesStartAtZero, MemoryReader):
         return cls(hidden_size, str(config["attention_score"]), memory == "current", str(config["attention_merge"]), skip_of(config))
 
     def features(self, states: Tensor, contexts: Tensor) -> Tensor:
+        if self.of_context is not None:
+            return states + self.of_context(contexts)
         if self.merge is None:
             return contexts if self.merging == "context" else states * contexts
         merged = torch.tanh(self.merge(torch.cat((states, contexts), dim=-1)))
