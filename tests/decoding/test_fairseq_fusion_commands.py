@@ -116,6 +116,18 @@ def test_generate_gives_the_output_of_lm_path(folder, with_lm_path):
     assert re.search(r"first in \d+ of 17 sentences \(.*%\); the best one differs from decoding without them in \d+ of 17", report[1])
 
 
+def test_generate_prefers_phrases(folder):
+    (folder / "names.txt").write_text("W3 w1\nunheard of\n")
+    command = ["generate", "data", "--task", "translation_with_lm", *USER_DIR, *DECODING, "--lm-compare"]
+    output, plain = fairseq(folder, *command, "--phrases", "names.txt=40"), fairseq(folder, *command)
+    with_phrase, without = (sum(f"{of[0][0]} ".count("w3 w1 ") for of in hypotheses(text).values()) for text in (output, plain))
+    assert with_phrase >= 17 > without
+    assert "WARNING: names.txt: the decoder's tokens cannot spell 1 of 2 phrases: unheard of" in output
+    report = [line for line in output.splitlines() if line.startswith("attlm: language models:")]
+    assert re.search(r"the score of phrases in names.txt \(weight 40\) 0\.\d", report[0])
+    assert re.search(r"the best one differs from decoding without them in \d+ of 17", report[1])
+
+
 def test_interactive_follows_lm_path(folder, with_lm_path):
     text = (folder / "test.x").read_text()
     options = ["--lm-path", "lm/lm.pt", "--lm-weight", 0.6, "--buffer-size", 20, "--batch-size", 20]
