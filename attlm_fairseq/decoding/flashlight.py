@@ -116,4 +116,5 @@ def word_texts(words: Dictionary) -> list[bytes | None]:
 
 
 def entries(dictionary: Dictionary) -> list[str]:
+    """Return the entries of a dictionary in the order of their indexes."""
     return [dictionary.get_entry(index) for index in range(dictionary.index_size())]

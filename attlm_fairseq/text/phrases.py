@@ -79,7 +79,7 @@ def punctuation(word: str) -> tuple[str, str]:
     return ("", "") if max(len(before), len(after)) > MAX_SIGNS else (before, after)
 
 
-List = TypeVar("List", bound="PhraseList")
+Kind = TypeVar("Kind", bound="PhraseList")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class PhraseList:
     path: Path | None = None
 
     @classmethod
-    def load(cls: type[List], path: Path) -> List:
+    def load(cls: type[Kind], path: Path) -> Kind:
         """Read a file of phrases. The spellings of a phrase that is there several times are joined.
 
         Raises:

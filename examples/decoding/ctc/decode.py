@@ -48,7 +48,7 @@ WEIGHTS = {  # of the LM and of each word (without a lexicon, of each silence), 
     "lexicon, KenLM": (0.7, 0.0),
     "lexicon, attentive LM": (0.7, 0.0),
     "lexicon, half of each": (0.7, 0.0),
-    "letters, attentive LM": (0.7, 0.0),
+    "letters, attentive LM": (0.7, 4.0),
 }
 
 Decode = Callable[[np.ndarray], str]  # log-probabilities (T, labels) -> words
