@@ -74,3 +74,8 @@ class HypothesisText:
     def is_of(self, of: ListText, text: str, scores: Mapping[str, float]) -> bool:
         """Return whether this is a hypothesis of that list, with this text and these scores."""
         return self.of is of and self.text == text and self.scores == tuple(scores.values()) and self.names == tuple(scores)
+
+    def is_part_of(self, of: ListText, text: str, scores: Mapping[str, float]) -> bool:
+        """Return whether this is a hypothesis of that list, with this text and these scores or some of them."""
+        same = all(scores.get(name) == score for name, score in zip(self.names, self.scores, strict=True))
+        return self.of is of and self.text == text and same

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from attlm_fairseq.nbest.formats import (
     write_nbest,
     write_one_best,
 )
-from attlm_fairseq.nbest.formats.as_read import extras_of, tell_of_left_out
+from attlm_fairseq.nbest.formats.as_read import expanded_for
 from attlm_fairseq.nbest.formats.ctm import write_ctm
 from attlm_fairseq.nbest.formats.sausage import write_sausages
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -147,8 +147,6 @@ def rescore(
     decider = ListDecider(run, features, writer.confidence)
     with cache.explaining_interrupts():
         first, read = peeked(with_sources(opened, source))
-        if run.adds_candidates and output is not None and output.to == "same" and not run.decision.makes_text:
-            read = telling_of_left_out(read)
         with scoring(run, features, on_progress, cache, context_of(run, first)) as rescorer:
             # closed if deciding or writing fails: whoever keeps the exception would keep the scores' file locked
             with contextlib.closing(rescorer.score(rescorer.workers.expand(read))) as scored:
@@ -157,15 +155,6 @@ def rescore(
             signatures = rescorer.workers.signatures()
     record = {"weights": dict(decider.weights), "decision": str(run.decision), "attlm": __version__, "lm": signatures}
     return Rescored(writer.kept, **decider.counts, weights=decider.weights, decision=run.decision, oov=rescorer.oov, record=record)
-
-
-def telling_of_left_out(lists: Iterable[NbestList]) -> Iterator[NbestList]:
-    """Yield the lists. After the last one, log the names of the fields that lists with added candidates leave out."""
-    left_out: set[str] = set()
-    for nbest in lists:
-        left_out.update(extras_of(nbest))
-        yield nbest
-    tell_of_left_out(left_out, "with added candidates")
 
 
 @dataclass(frozen=True)
@@ -205,4 +194,7 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
         raise InputError(f"lists that were not read from a file have no format of their own: expected one of {', '.join(OUTPUTS[1:])}")
     if not target.has_scores:
         note(f"note: {target.name} has no place for scores: only the order of the hypotheses changes")
-    return _Writer(lambda lists: write_nbest(lists, target, path), run.confidence if target.name == "jsonl" else None)
+    confidence = run.confidence if target.name == "jsonl" else None
+    if run.adds_candidates:
+        return _Writer(lambda lists: write_nbest(expanded_for(lists, target.keeps), target, path), confidence)
+    return _Writer(lambda lists: write_nbest(lists, target, path), confidence)

@@ -84,15 +84,23 @@ def test_lists_that_taught_the_table_get_no_p(folder: Path) -> None:
     assert "WARNING: c.tsv was learned" in run("eval", "part.json", "--config", "attlm.toml").stderr
 
 
-def test_fields_that_are_left_out_are_named(folder: Path) -> None:
+def test_fields_stay_or_those_that_are_left_out_are_named(folder: Path) -> None:
     lists = [{**item(place), "speaker": "s"} for place in range(3)]
     lines = [
         {"id": str(n), "ref": x["output"], "speaker": "s", "hyps": [{"text": t, "am": -1, "start": 2} for t in x["input"]]}
         for n, x in enumerate(lists)
     ]
     (folder / "lists.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    result = run("rescore", "lists.jsonl", "--corrections", "c.tsv", "--weight", "corrections=1", "-o", "out")
-    assert "note: with added candidates only ids, references, texts and scores are written; left out: speaker, start" in result.stderr
+    for devices in ((), ("--devices", "cpu,cpu")):
+        result = run("rescore", "lists.jsonl", "--corrections", "c.tsv", "--weight", "corrections=1", *devices, "-o", "out")
+        assert "left out" not in result.stderr
+        written = [json.loads(line) for line in (folder / "out").read_text().splitlines()]
+        assert [line["speaker"] for line in written] == ["s"] * len(lines)
+        for line, old in zip(written, lines, strict=True):
+            assert sum(hypothesis.get("start") == 2 for hypothesis in line["hyps"]) == len(old["hyps"]) < len(line["hyps"])
+    (folder / "rows.json").write_text("".join(json.dumps({"hyp": line["hyps"][0]["text"], "speaker": "s"}) + "\n" for line in lines))
+    result = run("rescore", "rows.json", "--corrections", "c.tsv", "--weight", "corrections=1", "-o", "rows.out")
+    assert "note: with added candidates only ids, references, texts and scores are written; left out: speaker" in result.stderr
 
 
 def test_tuned_corrections_are_what_rescore_applies(folder: Path) -> None:

@@ -95,7 +95,7 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
 
     New hypotheses follow the input ones, their ranks continue those of the list, and they take the other scores of the
     hypothesis that they come from. A text of ``further`` without a derivation counts as one of the 1-best, with a low
-    ``corrections``. The verbatim text of the file is dropped, since no file has such a list.
+    ``corrections``.
 
     Raises:
         InputError: the list already has a score of one of these names, which would be lost.
@@ -111,7 +111,7 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
     expanded = []
     for words, hypothesis in zip(sources, nbest.hypotheses, strict=True):
         made = _scores(words, best[words], known, channel, lm)
-        expanded.append(replace(hypothesis, scores=hypothesis.scores | made, verbatim=None))
+        expanded.append(replace(hypothesis, scores=hypothesis.scores | made))
     new = sorted(best.keys() - sources, key=lambda words: (-best[words].score, words))[:size]
     asked = [words for words in map(tuple, map(bounded, further)) if words not in sources]
     last = max(hypothesis.rank for hypothesis in nbest.hypotheses)
@@ -119,7 +119,7 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
         found = best.get(words, _Found(-math.inf, UNREACHED, 0))
         scores = nbest.hypotheses[found.place].scores | _scores(words, found, known, channel, lm)
         expanded.append(Hypothesis(unbounded(words[1:-1]), scores, rank))
-    return replace(nbest, hypotheses=expanded, verbatim=None)
+    return replace(nbest, hypotheses=expanded)
 
 
 def _scores(words: Words, found: _Found, known: Set[tuple[str, str]], channel: Channel, lm: SearchLM) -> dict[str, float]:

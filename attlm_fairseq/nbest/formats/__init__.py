@@ -168,7 +168,7 @@ def write_nbest(lists: Iterable[NbestList], fmt: NbestFormat | NbestFolderFormat
     Raises InputError if the format cannot hold a list, or for what the file system refuses.
     """
     if isinstance(lists, Sequence):
-        lists = all_current(lists)
+        lists = all_current(lists, fmt.keeps)
     if isinstance(fmt, NbestFolderFormat):
         if path == "-":
             raise InputError(f"{fmt.name} is written as a folder, not to standard output: give a name for the folder")

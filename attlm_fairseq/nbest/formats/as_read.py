@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import HypothesisText
 
 
@@ -38,17 +38,27 @@ def has_changed(nbest: NbestList) -> bool:
 
     Its order, and what rescoring adds, may have changed.
     """
+    return nbest.verbatim is not None and not _is_of_its_file(nbest, HypothesisText.is_of, nbest.hypotheses)
+
+
+def is_expanded(nbest: NbestList) -> bool:
+    """Return whether a list from a file has changed only by new hypotheses, which are from no file, and by more scores for the others."""
+    own = [hypothesis for hypothesis in nbest.hypotheses if hypothesis.verbatim is not None]
+    return bool(own) and has_changed(nbest) and _is_of_its_file(nbest, HypothesisText.is_part_of, own)
+
+
+def _is_of_its_file(nbest: NbestList, is_of: Callable[..., bool], hypotheses: Sequence[Hypothesis]) -> bool:
+    """Return whether these hypotheses of a list, its id and its references are those of its file."""
     text = nbest.verbatim
-    if text is None:
-        return False
     places = set()
-    for hypothesis in nbest.hypotheses:
+    for hypothesis in hypotheses:
         own = hypothesis.verbatim
-        if own is None or not own.is_of(text, hypothesis.text, hypothesis.scores) or own.times not in (None, hypothesis.times):
-            return True
+        if own is None or not is_of(own, text, hypothesis.text, hypothesis.scores) or own.times not in (None, hypothesis.times):
+            return False
         places.add(own.place)
-    other_references = text.references is not None and tuple(text.references) != tuple(nbest.references)
-    return len(places) < len(nbest.hypotheses) or text.id != nbest.id or other_references
+    if text is None or len(places) < len(hypotheses) or text.id != nbest.id:
+        return False
+    return text.references is None or tuple(text.references) == tuple(nbest.references)
 
 
 def as_new(nbest: NbestList) -> NbestList:
@@ -59,23 +69,37 @@ def as_new(nbest: NbestList) -> NbestList:
     return replace(nbest, hypotheses=hypotheses, verbatim=None)
 
 
-def current(lists: Iterable[NbestList]) -> Iterator[NbestList]:
-    """Yield lists to write. Those that have changed come as new lists; a note tells how many."""
+def current(lists: Iterable[NbestList], keeps: Callable[[NbestList], bool]) -> Iterator[NbestList]:
+    """Yield lists to write. Those that have changed, but for those of ``keeps``, come as new lists; a note tells how many."""
     changed = 0
     for nbest in lists:
-        if has_changed(nbest):
+        if has_changed(nbest) and not keeps(nbest):
             changed += 1
             nbest = as_new(nbest)
         yield nbest
     _tell(changed)
 
 
-def all_current(lists: Sequence[NbestList]) -> Sequence[NbestList]:
-    """Return lists to write. If any of them has changed, all come as new lists, so that one output has one form."""
-    if changed := sum(map(has_changed, lists)):
+def all_current(lists: Sequence[NbestList], keeps: Callable[[NbestList], bool]) -> Sequence[NbestList]:
+    """Return lists to write. If one has changed and is not of ``keeps``, all come as new lists, so that one output has one form."""
+    if changed := sum(has_changed(nbest) and not keeps(nbest) for nbest in lists):
         _tell(changed)
         return list(map(as_new, lists))
     return lists
+
+
+def expanded_for(lists: Iterable[NbestList], keeps: Callable[[NbestList], bool]) -> Iterator[NbestList]:
+    """Yield lists with candidates to write: those of ``keeps`` in the text of their file, others as new lists.
+
+    After the last one, the names of the fields that new lists leave out are logged.
+    """
+    left_out: set[str] = set()
+    for nbest in lists:
+        if not keeps(nbest):
+            left_out.update(extras_of(nbest))
+            nbest = as_new(nbest)
+        yield nbest
+    tell_of_left_out(left_out, "with added candidates")
 
 
 def extras_of(nbest: NbestList) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputWarning
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.nbest.formats.as_read import is_expanded
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
 from attlm_fairseq.nbest.formats.json_text import (
     DECODER,
@@ -25,8 +26,9 @@ from attlm_fairseq.nbest.formats.json_text import (
     values_of,
     with_members,
     with_values,
+    without_member,
 )
-from attlm_fairseq.nbest.formats.lines import fresh_names, is_as_read, own_text, place_of, quoted
+from attlm_fairseq.nbest.formats.lines import added_scores, fresh_names, is_as_read, is_own, own_text, place_of, quoted, text_of
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
@@ -60,11 +62,17 @@ class HyporadiseFormat(NbestFormat):
     def written_id(self, nbest: NbestList) -> None:
         """Return None: each item is a list of its own."""
 
+    def keeps(self, nbest: NbestList) -> bool:
+        names = nbest.hypotheses[0].scores.keys()
+        same_scores = all(hypothesis.scores.keys() == names for hypothesis in nbest.hypotheses)
+        return text_of(nbest, self.name) is not None and is_expanded(nbest) and same_scores
+
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         repeating: dict[str, None] = {}
 
         def text(nbest: NbestList) -> str:
-            if not repeating and place_of(nbest, nbest.hypotheses[0]):
+            best = nbest.hypotheses[0]
+            if not repeating and not (is_own(best) and place_of(nbest, best) == 0):
                 repeating.update(dict.fromkeys(_repeating_keys(nbest)))
             return _text(nbest)
 
@@ -123,13 +131,23 @@ def _text(nbest: NbestList) -> str:
     if is_as_read(nbest, own):
         return text
     hypotheses = nbest.hypotheses
+    if not all(map(is_own, hypotheses)):
+        text = without_member(text, TOTAL_COLUMN)  # that of an earlier rescoring, which a new hypothesis has not
     value = DECODER.decode(text)
     new = {}
     for key in ["input", *_score_keys(value)]:
         column = own_member(text, key)
         texts = values_of(column)
-        new[key] = with_values(column, [texts[place_of(nbest, hypothesis)] for hypothesis in hypotheses])
-    return with_members(with_members(text, new), added_columns(nbest, value, score_key))
+        now = [texts[place_of(nbest, one)] if is_own(one) else _value_of_new(one, key, nbest) for one in hypotheses]
+        new[key] = with_values(column, now)
+    for name, key in fresh_names(added_scores(next(filter(is_own, hypotheses))), [*value, TOTAL_COLUMN], score_key).items():
+        new[key] = f"[{', '.join(exact(hypothesis.scores[name], name, nbest) for hypothesis in hypotheses)}]"
+    return with_members(with_members(text, new), added_columns(nbest, [*value, *new], score_key))
+
+
+def _value_of_new(hypothesis: Hypothesis, key: str, nbest: NbestList) -> str:
+    """Return what stands for a new hypothesis in the list under a key, that of the texts or of scores."""
+    return dumped(hypothesis.text) if key == "input" else exact(hypothesis.scores[key], key, nbest)
 
 
 def _new_item(nbest: NbestList) -> str:

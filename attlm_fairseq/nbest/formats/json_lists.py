@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TextIO
@@ -13,6 +13,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
+from attlm_fairseq.nbest.formats.as_read import is_expanded
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, whole_item, write_document
 from attlm_fairseq.nbest.formats.json_text import (
     DECODER,
@@ -30,12 +31,15 @@ from attlm_fairseq.nbest.formats.json_text import (
     values_of,
     with_members,
     with_values,
+    without_member,
 )
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
     SeenIds,
+    added_scores,
     filled_lines,
     is_as_read,
+    is_own,
     is_rescored,
     own_text,
     place_of,
@@ -43,11 +47,10 @@ from attlm_fairseq.nbest.formats.lines import (
     require_one_utterance,
     split_end,
     text_of,
-    text_of_hypothesis,
     write_lines,
 )
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
-from attlm_fairseq.nbest.formats.records import Reader, Record, id_key_of, layout_of
+from attlm_fairseq.nbest.formats.records import Layout, Reader, Record, id_key_of, layout_of
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
@@ -97,6 +100,12 @@ class JsonFormat(NbestFormat):
             return _lists([item], file, reader)
         file.framing = WRAPPED
         return _lists(_items_within(item, file, source.name, *found), file, reader)
+
+    def keeps(self, nbest: NbestList) -> bool:
+        own = text_of(nbest, self.name)
+        if own is None or own.file.framing == BATCH or not is_expanded(nbest):
+            return False
+        return not (own.numbered and _row_of(nbest))  # a row without an id is a list by itself: another one would be another list
 
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         first, given = peeked(lists)
@@ -348,18 +357,18 @@ class _Writer:
 
     def lines(self, nbest: NbestList) -> list[str]:
         own = own_text(nbest, JsonFormat.name)
-        if text_of_hypothesis(nbest, nbest.hypotheses[0]).own:
-            return [self._row(nbest, hypothesis) for hypothesis in nbest.hypotheses]
+        if row := _row_of(nbest):
+            return [self._row(nbest, hypothesis, row) for hypothesis in nbest.hypotheses]
         if is_as_read(nbest, own):
             return [own.own]
         body, end = split_end(own.own)
         text = body.lstrip(" \t\r")
         return [body[: len(body) - len(text)] + self.edited(text, nbest) + end]
 
-    def _row(self, nbest: NbestList, hypothesis: Hypothesis) -> str:
-        own = text_of_hypothesis(nbest, hypothesis).own
-        if not is_rescored(hypothesis):
-            return own
+    def _row(self, nbest: NbestList, hypothesis: Hypothesis, row: str) -> str:
+        if hypothesis.verbatim is None:
+            return _with_scores(_filled(row, hypothesis), nbest, hypothesis) + "\n"
+        own = hypothesis.verbatim.own
         begin = own.index("{")
         body, end = split_end(own[begin:])
         return own[:begin] + _with_scores(body, nbest, hypothesis) + end
@@ -368,10 +377,11 @@ class _Writer:
         own = own_text(nbest, JsonFormat.name)
         if is_as_read(nbest, own):
             return own.own
-        if not text_of_hypothesis(nbest, nbest.hypotheses[0]).own:
+        if not (row := _row_of(nbest)):
             return self.edited(own.own, nbest)
         rows = values_of(f"[{own.own}]")
-        changed = [_with_scores(rows[place_of(nbest, hypothesis)], nbest, hypothesis) for hypothesis in nbest.hypotheses]
+        now = [rows[place_of(nbest, one)] if is_own(one) else _filled(row, one) for one in nbest.hypotheses]
+        changed = [_with_scores(value, nbest, hypothesis) for value, hypothesis in zip(now, nbest.hypotheses, strict=True)]
         return with_values(f"[{own.own}]", changed)[1:-1]
 
     def edited(self, text: str, nbest: NbestList) -> str:
@@ -385,6 +395,8 @@ class _Writer:
         values = text if layout.container is None else own_member(text, layout.container)
         are_objects = all(isinstance(value, dict) for value in layout.hypotheses)
         found = values_of(values)
+        if any(not is_own(hypothesis) or added_scores(hypothesis) for hypothesis in hypotheses):
+            return _expanded(text, values, layout, nbest)
         now = [found[place_of(nbest, hypothesis)] for hypothesis in hypotheses]
         if are_objects:
             now = [_with_scores(value, nbest, hypothesis) for value, hypothesis in zip(now, hypotheses, strict=True)]
@@ -406,8 +418,83 @@ class _Writer:
             note(f"note: {nbest.path}: lists of texts have no place for scores: only the order of the hypotheses changes; see --to jsonl")
 
 
+def _row_of(nbest: NbestList) -> str:
+    """Return a row of a list without its scores, for new hypotheses; "" if its hypotheses are not rows.
+
+    Next to the id and the references, it has what is the same text in all rows of the list, if there are several.
+    """
+    rows = [DECODER.decode(one.verbatim.own.strip().removeprefix(",")) for one in nbest.hypotheses if one.verbatim and one.verbatim.own]
+    if not rows:
+        return ""
+    first = rows[0]
+    text_key = _text_key(first)
+    of_list = {id_key_of(first), text_key, *keys.REFERENCES}
+    if len(rows) > 1:
+        of_list.update(key for key, value in first.items() if isinstance(value, str) and all(row.get(key) == value for row in rows))
+    return dumped({key: value for key, value in first.items() if key in of_list}, allow_nan=True)
+
+
+def _filled(row: str, hypothesis: Hypothesis) -> str:
+    """Return ``row`` with the text of a hypothesis."""
+    return with_members(row, {_text_key(DECODER.decode(row)): dumped(hypothesis.text)})
+
+
+def _text_key(hypothesis: Any) -> str:
+    """Return the key of a hypothesis' text, by which a new one has its text, too."""
+    known = hypothesis if isinstance(hypothesis, dict) else {}
+    return next((key for key in keys.ALL_TEXTS if isinstance(known.get(key), str)), "text")
+
+
+def _expanded(text: str, values: str, layout: Layout, nbest: NbestList) -> str:
+    """Return the text of an utterance that new hypotheses or scores have joined: all of its hypotheses are objects.
+
+    ``values`` is the text of the list of its hypotheses.
+    """
+    first = layout.hypotheses[0]
+    are_objects = all(isinstance(value, dict) for value in layout.hypotheses)
+    nested: dict[str, Any] = {keys.SCORES: {}} if are_objects and isinstance(first.get(keys.SCORES), dict) else {}
+    found = values_of(values)
+    now = []
+    for hypothesis in nbest.hypotheses:
+        if are_objects and is_own(hypothesis):
+            value = _with_added(found[place_of(nbest, hypothesis)], added_scores(hypothesis), nbest)
+        else:
+            value = _with_added(dumped({_text_key(first): hypothesis.text} | nested), hypothesis.scores, nbest)
+        now.append(_with_lm_scores(value, nbest, hypothesis))
+    values = with_values(values, now)
+    if layout.container is None:
+        return values
+    for key in layout.columns:
+        text = without_member(text, key)
+    return with_members(text, {layout.container: values})
+
+
+def _with_added(text: str, added: Mapping[str, float], nbest: NbestList) -> str:
+    """Return the text of a hypothesis that is an object, with scores that it has got.
+
+    They stand where the others stand: under ``scores``, if there is such an object, or next to the text. A score that would be
+    read there as another one, or as a text, stands under ``scores``.
+    """
+    if not added:
+        return text
+    value = DECODER.decode(text)
+    nested = value.get(keys.SCORES)
+    next_to_text: dict[str, str] = {}
+    within: dict[str, str] = {}
+    for name, score in added.items():
+        is_next = not isinstance(nested, dict) and name not in value and keys.as_member(name) == name
+        (next_to_text if is_next else within)[name] = exact(score, name, nbest)
+    if within:
+        next_to_text[keys.SCORES] = with_members(own_member(text, keys.SCORES) if isinstance(nested, dict) else "{}", within)
+    return with_members(text, next_to_text)
+
+
 def _with_scores(text: str, nbest: NbestList, hypothesis: Hypothesis) -> str:
-    """Return the text of a hypothesis that is an object, with its LM scores and total."""
+    """Return the text of a hypothesis that is an object, with the scores that it has got, those of LMs, and its total."""
+    return _with_lm_scores(_with_added(text, added_scores(hypothesis), nbest), nbest, hypothesis)
+
+
+def _with_lm_scores(text: str, nbest: NbestList, hypothesis: Hypothesis) -> str:
     if not is_rescored(hypothesis):
         return text
     value = DECODER.decode(text)
@@ -451,6 +538,6 @@ def _new_item(nbest: NbestList) -> str:
     hypotheses = []
     for hypothesis in nbest.hypotheses:
         scores = scores_as_members(hypothesis.scores, nbest, ["text", TOTAL], keys.as_member)
-        hypotheses.append(_with_scores(with_members(dumped({"text": hypothesis.text}), scores), nbest, hypothesis))
+        hypotheses.append(_with_lm_scores(with_members(dumped({"text": hypothesis.text}), scores), nbest, hypothesis))
     value = with_members(dumped({"ref": references_as_value(nbest)} if nbest.references else {}), {"nbest": f"[{', '.join(hypotheses)}]"})
     return f"{dumped(nbest.id)}: {value}"

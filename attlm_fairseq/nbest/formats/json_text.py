@@ -173,6 +173,7 @@ def with_values(
 ) -> str:
     """Return the text of an array or object with new values (at least one) in its slots; further slots are removed.
 
+    Values for which an array has no slot are added last, with the spacing of the others.
     The slots are filled in the order of the text, or in the order of the keys that ``order`` returns.
     """
     found = children(text)
@@ -180,6 +181,7 @@ def with_values(
     new = dict(zip(slots, values, strict=False))
     gone = set(slots) - new.keys()
     kept = [i for i in range(len(found)) if i not in gone]
+    between = text[found[-2].end : found[-1].begin] if len(found) > 1 else ", "
     for i in range(len(found) - 1, -1, -1):
         child = found[i]
         if i in new:
@@ -189,6 +191,9 @@ def with_values(
         elif i in gone:  # the first: what stands after it goes with it
             separator = found[kept[0]].begin - found[kept[0] - 1].end
             text = text[: child.begin] + text[child.end + separator :]
+    if more := values[len(slots) :]:
+        end = children(text)[-1].end
+        text = text[:end] + "".join(between + value for value in more) + text[end:]
     return text
 
 

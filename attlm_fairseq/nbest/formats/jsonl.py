@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.nbest.formats.as_read import is_expanded
 from attlm_fairseq.nbest.formats.json_text import (
     DECODER,
     SHAPES,
@@ -29,8 +30,10 @@ from attlm_fairseq.nbest.formats.json_text import (
 from attlm_fairseq.nbest.formats.keys import NOT_READ, SCORES, is_score, is_score_column
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
+    added_scores,
     filled_lines,
     is_as_read,
+    is_own,
     place_of,
     quoted,
     split_end,
@@ -76,6 +79,9 @@ class JsonlFormat(NbestFormat):
             yield nbest
         if not count:
             raise InputError("no n-best list in it", path=source.name)
+
+    def keeps(self, nbest: NbestList) -> bool:
+        return text_of(nbest, self.name) is not None and is_expanded(nbest)
 
     def written_id(self, nbest: NbestList) -> None:
         """Return None: each line is a list of its own."""
@@ -171,7 +177,8 @@ def _line(nbest: NbestList) -> str:
     text = body.lstrip(" \t\r")
     column = own_member(text, "hyps")
     texts = values_of(column)
-    changed = [_changed(nbest, hypothesis, texts[place_of(nbest, hypothesis)]) for hypothesis in nbest.hypotheses]
+    now = [texts[place_of(nbest, one)] if is_own(one) else dumped(_new_hypothesis(nbest, one)) for one in nbest.hypotheses]
+    changed = [_changed(nbest, hypothesis, found) for hypothesis, found in zip(nbest.hypotheses, now, strict=True)]
     new = with_members(text, {"hyps": with_values(column, changed)} | _confidences(nbest))
     if nbest.sausage is None and CONFIDENCES in own.extras:
         new = without_member(new, CONFIDENCES)  # they were of another rescoring, perhaps of another first hypothesis
@@ -186,31 +193,34 @@ def _confidences(nbest: NbestList) -> dict[str, str]:
 
 
 def _changed(nbest: NbestList, hypothesis: Hypothesis, text: str) -> str:
-    """Return the text of a hypothesis with its LM scores and total."""
+    """Return the text of a hypothesis with the scores that it has got, those of LMs, and its total."""
     new = {}
-    if hypothesis.lm_scores:
-        scores = scores_as_members(hypothesis.lm_scores, nbest, hypothesis.scores)
-        new["scores"] = with_members(member(text, "scores") or "{}", scores)
+    added = added_scores(hypothesis) if is_own(hypothesis) else {}  # a new one has all of its scores in its text
+    scores = {name: exact(score, name, nbest) for name, score in added.items()}
+    scores |= scores_as_members(hypothesis.lm_scores, nbest, hypothesis.scores)
+    if scores:
+        new[SCORES] = with_members(member(text, SCORES) or "{}", scores)
     if hypothesis.total is not None:
         new[TOTAL] = exact(hypothesis.total, TOTAL, nbest)
     return with_members(text, new) if new else text
 
 
+def _new_hypothesis(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, Any]:
+    """Return a hypothesis that was not read from this format. Raises InputError if a score is not finite."""
+    for name, score in hypothesis.scores.items():
+        exact(score, name, nbest)
+    return {"text": hypothesis.text, SCORES: hypothesis.scores} | ({"times": hypothesis.times} if hypothesis.times else {})
+
+
 def _new_line(nbest: NbestList) -> str:
     """Return the line of a list that was read from another format."""
     value: dict[str, Any] = {"id": nbest.id}
-    for hypothesis in nbest.hypotheses:
-        for name, score in hypothesis.scores.items():
-            exact(score, name, nbest)  # refuses one that is not finite
     if nbest.source is not None:
         value["source"] = nbest.source
     if nbest.references:
         value["ref"] = references_as_value(nbest)
     if nbest.sparse:
         value["sparse"] = True
-    value["hyps"] = [
-        {"text": hypothesis.text, "scores": hypothesis.scores} | ({"times": hypothesis.times} if hypothesis.times else {})
-        for hypothesis in nbest.hypotheses
-    ]
+    value["hyps"] = [_new_hypothesis(nbest, hypothesis) for hypothesis in nbest.hypotheses]
     texts = [_changed(nbest, hypothesis, dumped(found)) for hypothesis, found in zip(nbest.hypotheses, value["hyps"], strict=True)]
     return with_members(dumped(value), {"hyps": f"[{', '.join(texts)}]"} | _confidences(nbest)) + "\n"

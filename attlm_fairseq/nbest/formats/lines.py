@@ -66,6 +66,19 @@ def is_rescored(hypothesis: Hypothesis) -> bool:
     return bool(hypothesis.lm_scores) or hypothesis.total is not None
 
 
+def is_own(hypothesis: Hypothesis) -> bool:
+    """Return whether a hypothesis was read with its list. Of an expanded list, some were not."""
+    return hypothesis.verbatim is not None
+
+
+def added_scores(hypothesis: Hypothesis) -> dict[str, float]:
+    """Return the scores that a hypothesis has got since it was read; a new hypothesis has got all."""
+    known = () if hypothesis.verbatim is None else hypothesis.verbatim.names
+    if len(known) == len(hypothesis.scores):
+        return {}
+    return {name: score for name, score in hypothesis.scores.items() if name not in known}
+
+
 def place_of(nbest: NbestList, hypothesis: Hypothesis) -> int:
     """Return the place of a hypothesis among those of its list as read, from 0."""
     return text_of_hypothesis(nbest, hypothesis).place
@@ -74,8 +87,8 @@ def place_of(nbest: NbestList, hypothesis: Hypothesis) -> int:
 def is_as_read(nbest: NbestList, text: ListText) -> bool:
     """Return whether a list is still what its text says."""
     hypotheses = nbest.hypotheses
-    in_order = all(place_of(nbest, hypothesis) == place for place, hypothesis in enumerate(hypotheses))
-    return in_order and len(hypotheses) == text.size and not any(map(is_rescored, hypotheses))
+    in_order = all(is_own(hypothesis) and place_of(nbest, hypothesis) == place for place, hypothesis in enumerate(hypotheses))
+    return in_order and len(hypotheses) == text.size and not any(is_rescored(one) or added_scores(one) for one in hypotheses)
 
 
 def quoted(found: str) -> str:

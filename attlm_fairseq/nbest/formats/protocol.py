@@ -46,13 +46,17 @@ class _Named:
         """Return the id of a list as it is read back from a file; None if another list of the file may have it, too."""
         return nbest.id
 
+    def keeps(self, nbest: NbestList) -> bool:
+        """Return whether a list of such a file that is expanded (``as_read.is_expanded``) is written with what else its file says of it."""
+        return False
+
     def _remembered(self, lists: Iterator[NbestList]) -> Iterator[NbestList]:
         """Yield lists that are read, with what tells later whether they have changed."""
         return remembered(lists, self.holds is not None and self.holds.references, self.holds is not None and self.holds.times)
 
     def _to_write(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         """Yield the lists as ``put`` needs them. Raises InputError for a second list of one id, if it would be merged or lost."""
-        return distinct(current(lists), self.name, self.written_id)
+        return distinct(current(lists, self.keeps), self.name, self.written_id)
 
 
 class NbestFormat(_Named, ABC):
@@ -77,7 +81,7 @@ class NbestFormat(_Named, ABC):
         """Write the lists in the order and with the hypotheses in the order given, with ``lm_scores`` and ``total`` where set.
 
         Lists that were read in this format and not changed come out byte for byte; changed ones are written like those
-        of another format. Raises InputError if the format cannot hold a list.
+        of another format, except those that the format ``keeps``. Raises InputError if the format cannot hold a list.
         """
         self.put(self._to_write(lists), out)
 
@@ -87,7 +91,10 @@ class NbestFormat(_Named, ABC):
 
     @abstractmethod
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
-        """Write for ``write``. A list with ``verbatim`` has only hypotheses that were read with it, none twice and none changed."""
+        """Write for ``write``. A list with ``verbatim`` has only hypotheses that were read with it, none twice and none changed.
+
+        A list that the format ``keeps`` also has new hypotheses, without ``verbatim``, and more scores.
+        """
 
     def with_argument(self, argument: str) -> NbestFormat:
         """Return the format that ``--format NAME:ARGUMENT`` means.

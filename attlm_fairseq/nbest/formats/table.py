@@ -6,7 +6,7 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TextIO
 
@@ -14,13 +14,16 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
+from attlm_fairseq.nbest.formats.as_read import is_expanded
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
     SeenIds,
     WholeLines,
+    added_scores,
     filled_lines,
     fresh_names,
     is_number,
+    is_own,
     number,
     numbered,
     one_line,
@@ -29,7 +32,6 @@ from attlm_fairseq.nbest.formats.lines import (
     require_one_utterance,
     split_end,
     text_of,
-    text_of_hypothesis,
     whole_lines,
 )
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
@@ -162,6 +164,14 @@ class TableFormat(NbestFormat):
         file.start += header.before + header.raw
         return _lists(rows, columns, file, source.name, self.blank_references)
 
+    def keeps(self, nbest: NbestList) -> bool:
+        text = text_of(nbest, self.name)
+        if text is None or not is_expanded(nbest):
+            return False
+        names, has_header = _names_read(text.file), not text.file.framing[1:]
+        read = {name for hypothesis in nbest.hypotheses if hypothesis.verbatim is not None for name in hypothesis.verbatim.names}
+        return read <= {name.strip() for name in names} and (has_header or "rank" not in names)
+
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         table: _Table | None = None
         lines = WholeLines(out)
@@ -252,6 +262,14 @@ def _lead(text: str) -> int:
     if separator is None:
         return start
     return len(text) - len(text[separator.end() :].lstrip("\r\n"))
+
+
+def _names_read(file: FileText) -> list[str]:
+    """Return the names of a table's columns, of its header or of what stands for it."""
+    if missing_header := file.framing[1:]:
+        return missing_header.split("\t")
+    head = file.start.removeprefix("\ufeff")
+    return _fields(head[_lead(head) :], file.framing[0])
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
@@ -374,6 +392,8 @@ class _Table:
         added: column names by LM.
         total: the column of the total, of those that were read; -1: a new one.
         own: the score columns of a new table.
+        joined: column names of the scores that the lists of a table that was read have got.
+        names: names of the columns of a table that was read.
         rank: the column of the ranks in a table without a header.
     """
 
@@ -385,6 +405,8 @@ class _Table:
     added: dict[str, str]
     total: int | None = None
     own: tuple[str, ...] = ()
+    joined: dict[str, str] = field(default_factory=dict)
+    names: Sequence[str] = ()
     rank: int | None = None
 
     @staticmethod
@@ -403,30 +425,33 @@ class _Table:
         head, end = split_end(text.file.start.removeprefix(mark))
         lead, head = head[: _lead(head)], head[_lead(head) :]
         if missing_header:  # its line end is that of the rows, of which the last may have none
-            ends = (split_end(text_of_hypothesis(nbest, hypothesis).own)[1] for hypothesis in nbest.hypotheses)
+            ends = (split_end(one.verbatim.own)[1] for one in nbest.hypotheses if one.verbatim is not None)
             end = next(filter(None, ends), "")
         end = end or "\n"
-        names_read = missing_header.split("\t") if missing_header else _fields(head, delimiter)
+        names_read = _names_read(text.file)
         known_names = list(map(keys.of_header, names_read))
-        added = fresh_names(best.lm_scores, names_read, keys.as_header, _compared)
+        joined = fresh_names(added_scores(next(filter(is_own, nbest.hypotheses))), [*names_read, TOTAL], keys.as_header, _compared)
+        added = fresh_names(best.lm_scores, [*names_read, *joined.values()], keys.as_header, _compared)
         total = None if best.total is None else known_names.index(TOTAL) if TOTAL in known_names else -1
-        new = [*added.values(), *([TOTAL] if total == -1 else [])]
+        new = [*joined.values(), *added.values(), *([TOTAL] if total == -1 else [])]
         if not new and total is None:
             rank = names_read.index("rank") if missing_header and "rank" in names_read else None
-            return _Table(False, text.file.start, delimiter, end, not missing_header, added, rank=rank)
+            return _Table(False, text.file.start, delimiter, end, not missing_header, added, names=names_read, rank=rank)
         header_line = _line([*names_read, *new], delimiter, end)
-        return _Table(False, mark + lead + header_line, delimiter, end, not missing_header, added, total)
+        return _Table(False, mark + lead + header_line, delimiter, end, not missing_header, added, total, joined=joined, names=names_read)
 
     def row(self, nbest: NbestList, hypothesis: Hypothesis, place: int) -> str:
         """Return the line of a hypothesis, at a place of its list from 0."""
-        if not self.is_new and not self.added and self.total is None:
-            return self._renumbered(text_of_hypothesis(nbest, hypothesis), place)
-        unknown = hypothesis.lm_scores.keys() - self.added.keys() or (hypothesis.scores.keys() - {*self.own} if self.is_new else set())
+        own = None if self.is_new else hypothesis.verbatim
+        if own is not None and not self.added and self.total is None and not self.joined:
+            return self._renumbered(own, place)
+        not_first = hypothesis.scores.keys() - {*self.own} if self.is_new else added_scores(hypothesis).keys() - {*self.names, *self.joined}
+        unknown = hypothesis.lm_scores.keys() - self.added.keys() or not_first
         if unknown:
             raise nbest.error(f"list {nbest.id} has the score {sorted(unknown)[0]}, which the first list has not: a table needs the same")
-        new = [repr(float(hypothesis.lm_scores[name])) if name in hypothesis.lm_scores else "" for name in self.added]
+        new = [*_cells(hypothesis.scores, self.joined), *_cells(hypothesis.lm_scores, self.added)]
         total = "" if hypothesis.total is None else repr(float(hypothesis.total))
-        fields = self._new_fields(nbest, hypothesis) if self.is_new else self._fields_read(text_of_hypothesis(nbest, hypothesis).own)
+        fields = self._fields_read(own.own) if own is not None else self._new_fields(nbest, hypothesis)
         if self.total is not None and self.total >= 0:
             fields[self.total] = total
         cells = [*fields, *new, *([total] if self.total == -1 else [])]
@@ -443,18 +468,48 @@ class _Table:
         return before + "\t".join(fields) + end
 
     def _new_fields(self, nbest: NbestList, hypothesis: Hypothesis) -> list[str]:
-        """Return id, text, reference and scores of a list from another format."""
+        """Return id, text, reference and scores of a hypothesis that was not read from this table."""
+        if not self.is_new:
+            return self._fields_like_others(nbest, hypothesis)
         if len(nbest.references) > 1:
             raise nbest.error(f"list {nbest.id} has {len(nbest.references)} references: a table has one column for them")
         texts = [nbest.id, hypothesis.text, *(nbest.references or ("",))]
-        own = [repr(float(hypothesis.scores[name])) if name in hypothesis.scores else "" for name in self.own]
-        return [*(map(one_line, texts) if self.delimiter == "\t" else texts), *own]
+        return [*(map(one_line, texts) if self.delimiter == "\t" else texts), *_cells(hypothesis.scores, self.own)]
+
+    def _fields_like_others(self, nbest: NbestList, hypothesis: Hypothesis) -> list[str]:
+        """Return the fields of a new hypothesis of a list that was read.
+
+        Next to its text and its scores, it has what is the same text in all rows of its list, if there are several.
+        """
+        columns = Columns.of(self.names)
+        if columns is None:
+            raise nbest.error(f"list {nbest.id} is not what was read")
+        rows = [self._fields_read(one.verbatim.own) for one in nbest.hypotheses if one.verbatim is not None]
+        read = {name for one in nbest.hypotheses if one.verbatim is not None for name in one.verbatim.names}
+        fields = list(rows[0]) if len(rows) > 1 else [""] * len(rows[0])
+        for place in columns.undecided:
+            name = columns.names[place]
+            if name in read and name in hypothesis.scores:
+                score = hypothesis.scores[name]
+                fields[place] = repr(-score if columns.spelled[place] in keys.COSTS else score)
+            elif is_number(fields[place]) or any(row[place] != fields[place] for row in rows):
+                fields[place] = ""
+        if columns.reference is not None:
+            fields[columns.reference] = next(iter(nbest.references), "")
+        fields[columns.id] = rows[0][columns.id]
+        fields[columns.text] = one_line(hypothesis.text) if self.delimiter == "\t" else hypothesis.text
+        return fields
 
     def _fields_read(self, raw: str) -> list[str]:
         """Return the fields of a row, whose text may begin with blank lines."""
         if not self.quotes:
             return _split(split_end(raw)[0].rpartition("\n")[2])
         return next(row for row in csv.reader(io.StringIO(raw, newline=""), delimiter=self.delimiter, strict=True) if row)
+
+
+def _cells(scores: Mapping[str, float], names: Iterable[str]) -> list[str]:
+    """Return the scores of these names as fields; one that is not there is blank."""
+    return [repr(float(scores[name])) if name in scores else "" for name in names]
 
 
 def _line(fields: Sequence[str], delimiter: str, end: str) -> str:

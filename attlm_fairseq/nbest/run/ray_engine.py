@@ -24,6 +24,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import collected, note, warn_of_oov
 from attlm_fairseq.nbest.features.lm_features import is_lm_feature
 from attlm_fairseq.nbest.formats import holding_new, open_nbest, write_nbest
+from attlm_fairseq.nbest.formats.as_read import expanded_for
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.deciding import ListDecider
@@ -75,7 +76,8 @@ class ShardRescorer:
         if target.name != form.name:
             note(f"note: {form.name} cannot hold new hypotheses: lists are written as {target.name}")
         decider = ListDecider(self._config, self._features, self._config.confidence if target.name == "jsonl" else None)
-        write_nbest(decider.decide_all(rescorer.score(self._workers.expand(lists))), target, output)
+        decided = decider.decide_all(rescorer.score(self._workers.expand(lists)))
+        write_nbest(expanded_for(decided, target.keeps) if self._config.adds_candidates else decided, target, output)
         cache.finish()
         warn_of_oov(rescorer.oov.values())
         for line in rescorer.notes.values():

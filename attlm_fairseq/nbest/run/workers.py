@@ -116,8 +116,18 @@ class Processes(contextlib.AbstractContextManager):
     def expand(self, lists: Iterable[NbestList]) -> Iterable[NbestList]:
         if not self._config.adds_candidates:
             return lists
-        some = ([*light(dict(enumerate(of_batch))).values()] for of_batch in in_batches(lists))
-        return chain.from_iterable(self._in_order(_expand, some))
+        return self._expanded(lists)
+
+    def _expanded(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
+        waiting: deque[list[NbestList]] = deque()
+
+        def batches() -> Iterator[list[NbestList]]:
+            for of_batch in in_batches(lists):
+                waiting.append(of_batch)
+                yield [*light(dict(enumerate(of_batch))).values()]
+
+        for expanded in self._in_order(_expand, batches()):
+            yield from map(_with_texts_of_file, expanded, waiting.popleft())
 
     def score(self, blocks: Iterable[Block], margin: Margin | None = None) -> Iterator[BlockScores]:
         blocks = iter(blocks)
@@ -231,6 +241,12 @@ def _corrections() -> Corrections:
 
 def _expand(lists: list[NbestList]) -> list[NbestList]:
     return list(_corrections().expand_all(lists, _candidates.candidates))
+
+
+def _with_texts_of_file(expanded: NbestList, read: NbestList) -> NbestList:
+    """Return an expanded list with what its file says of it and of the hypotheses that were read, which ``light`` took away."""
+    own = [replace(hypothesis, verbatim=one.verbatim) for hypothesis, one in zip(expanded.hypotheses, read.hypotheses, strict=False)]
+    return replace(expanded, verbatim=read.verbatim, hypotheses=own + expanded.hypotheses[len(own) :])
 
 
 def _walk(scorer: BlockScorer, group: Group) -> list[TurnScores]:
