@@ -34,6 +34,11 @@ def expanded_for_tuning(
     expanded, jackknifed = expand_for_tuning(spec, lists, metric, folds if folds > 1 else FOLDS, groups)
     new = sum(len(nbest.hypotheses) for nbest in expanded) - sum(len(nbest.hypotheses) for nbest in lists)
     note(f"corrections: {new} new hypotheses in {len(lists)} lists")
+    if unseen := _unseen(lists, expanded, metric):
+        note(
+            f"WARNING: {unseen} of them differ from an input hypothesis only in what --metric-text leaves out. If that is not to change, "
+            f"learn corrections with --text {','.join(map(str, metric.text.steps))}"
+        )
     if jackknifed:
         note(
             f"note: {spec.table} was learned from these lists: here each list has what was learned from the other folds (jack-knifing), "
@@ -42,6 +47,15 @@ def expanded_for_tuning(
     if spec.phrases:
         note_phrases(SimilarPhrases.load(spec.phrases), lists, expanded)
     return expanded
+
+
+def _unseen(lists: Sequence[NbestList], expanded: Sequence[NbestList], metric: Metric) -> int:
+    """Return how many new hypotheses are an input hypothesis for the metric, but are written otherwise."""
+    found = 0
+    for nbest, more in zip(lists, expanded, strict=True) if metric.text.steps else ():
+        known = {metric.prepared(hypothesis.text) for hypothesis in nbest.hypotheses}
+        found += sum(metric.prepared(hypothesis.text) in known for hypothesis in more.hypotheses[len(nbest.hypotheses) :])
+    return found
 
 
 def note_phrases(phrases: SimilarPhrases, lists: Sequence[NbestList], expanded: Sequence[NbestList]) -> None:

@@ -18,16 +18,20 @@ from attlm_fairseq.nbest.corrections.jackknife import FOLDS, by_folds, folds_of,
 from attlm_fairseq.nbest.corrections.numbers import check_language
 from attlm_fairseq.nbest.corrections.pairs import write_pairs
 from attlm_fairseq.nbest.corrections.usage import Usage
+from attlm_fairseq.nbest.corrections.written import check_steps
 from attlm_fairseq.nbest.features.lm_features import default_features
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.text import TextPipeline, text_pipeline
 from attlm_fairseq.verbs.fit_of_references import warn_before_learning
 from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, References, groups_of, lists_of, run_config, with_references
 from attlm_fairseq.verbs.run import scoring
 
 
-def learn_corrections(lists: Lists, refs: References | None = None, *, lm: FilePath | None = None, language: str = "en") -> Corrections:
+def learn_corrections(
+    lists: Lists, refs: References | None = None, *, lm: FilePath | None = None, language: str = "en", text: str | TextPipeline = ""
+) -> Corrections:
     """Learn corrections from lists with references: phrases, spoken forms of numbers, and spellings, with probabilities.
 
     Args:
@@ -36,17 +40,20 @@ def learn_corrections(lists: Lists, refs: References | None = None, *, lm: FileP
         lm: an ARPA or KenLM file that guides the search for candidates. Default: a 4-gram estimated from the
             references.
         language: language of spelled-out numbers, as a num2words code.
+        text: text steps after which words are compared, such as ``"remove-punctuation,lowercase"``. Hypotheses keep their case and
+            punctuation. The LM is over the words after them.
 
     Returns:
         Corrections: ``expand(nbest)`` adds candidates to a list, ``save(path)`` writes the table.
 
     Raises:
-        InputError: the input is unreadable or wrong, or there are no references.
+        InputError: the input is unreadable or wrong, there are no references, or a text step does not treat each word by itself.
     """
     check_language(language)
+    steps = check_steps(text_pipeline(text))
     read = with_references(lists_of(lists), refs)
-    warn_before_learning(read)
-    return learn(read, lm=None if lm is None else Path(fspath(lm)), language=language)
+    warn_before_learning(read, steps)
+    return learn(read, lm=None if lm is None else Path(fspath(lm)), language=language, text=steps)
 
 
 def write_correction_pairs(lists: Lists, refs: References | None, folder: FilePath) -> dict[str, int]:
@@ -74,6 +81,7 @@ def evaluate_corrections(
     folds: int = FOLDS,
     folds_by: str | ContextSpec | None = None,
     language: str = "en",
+    text: str | TextPipeline = "",
 ) -> Usage:
     """Count how often each correction changes a 1-best hypothesis, and whether the change was right or wrong.
 
@@ -85,6 +93,7 @@ def evaluate_corrections(
         folds: number of folds.
         folds_by: which lists stay in one fold, see ``TuneOptions``. None: those of the same utterance.
         language: language of spelled-out numbers, if there is no table.
+        text: text steps after which words are compared, if there is no table.
 
     Returns:
         How often each correction fired, was right and was wrong.
@@ -92,13 +101,14 @@ def evaluate_corrections(
     Raises:
         InputError: the input is unreadable or wrong, or there are fewer utterances than folds.
     """
+    steps = check_steps(text_pipeline(text))
+    path = None if table is None else Path(fspath(table))
+    loaded = None if path is None else Corrections.load(path)
     read = with_references(lists_of(lists), refs)
-    warn_before_learning(read)
+    warn_before_learning(read, steps if loaded is None else loaded.text)
     found = Usage()
-    teach = partial(learn, language=language)
-    if table is not None:
-        path = Path(fspath(table))
-        loaded = Corrections.load(path)
+    teach = partial(learn, language=language, text=steps)
+    if path is not None and loaded is not None:
         if not loaded.needs_folds(path, read):
             for nbest in read:
                 found.add(nbest, loaded)
@@ -125,7 +135,8 @@ class JackknifeOptions:
             NAME_oov.
         corrections: maximum number of candidates that corrections add to each list; None learns no corrections.
         language: language of spelled-out numbers, as a num2words code.
-        texts: a new folder for ``fold0.txt``, ``fold1.txt``, ..: the references of the other folds, for training LMs.
+        text: text steps of the references that are learned from, and of the texts that all LMs score.
+        texts: a new folder for ``fold0.txt``, ``fold1.txt``, ..: the references of the other folds after the steps, for training LMs.
     """
 
     folds: int = FOLDS
@@ -133,6 +144,7 @@ class JackknifeOptions:
     ngram: str | None = "ngram"
     corrections: int | None = None
     language: str = "en"
+    text: str | TextPipeline = ""
     texts: FilePath | None = None
 
 
@@ -164,6 +176,7 @@ def jackknife(
         raise InputError("there is nothing to learn: give --ngram a name, --corrections, --lm or --texts")
     if corrections is not None:
         check_language(options.language)
+    steps = check_steps(text_pipeline(options.text))
     if ngram is not None and ngram in (lms or {}):
         raise InputError(f"the LM {ngram!r} has the name of the 4-gram that is estimated: give --ngram another name, or '' for none")
     read = with_references(lists_of(lists), refs)
@@ -172,21 +185,21 @@ def jackknife(
             raise InputError(f"the LM {name!r} has {len(of_folds)} files, expected one for each of the {folds} folds, in their order")
     fold_of = folds_of(read, folds, groups=groups_of(read, options.folds_by))
     if options.texts is not None:
-        _write_texts(read, list(splits(fold_of)), Path(options.texts))
+        _write_texts(read, list(splits(fold_of)), Path(options.texts), steps)
     numbers = iter(range(folds))
 
     def learned(others: list[NbestList]) -> Callable[[list[NbestList]], list[NbestList]]:
         return partial(_of_fold, others=others, fold=next(numbers))
 
     def _of_fold(held_out: list[NbestList], others: list[NbestList], fold: int) -> list[NbestList]:
-        expander = learn(others, language=options.language) if corrections is not None else None
+        expander = learn(others, language=options.language, text=steps) if corrections is not None else None
         with tempfile.TemporaryDirectory(prefix="attlm-jackknife-") as folder:
             of_fold: dict[str, LM] = {name: given[fold] for name, given in (lms or {}).items()}
             if ngram is not None:
                 of_fold[ngram] = Path(folder) / "ngram.arpa"
-                estimate_search_lm([text for nbest in others for text in nbest.references], Path(folder) / "ngram.arpa")
+                estimate_search_lm([steps.prepared(text) for nbest in others for text in nbest.references], Path(folder) / "ngram.arpa")
             expanded = list(expander.expand_all(held_out, corrections or 0)) if expander else held_out
-            return _scored(expanded, run_config(lms=of_fold))
+            return _scored(expanded, run_config(lms=of_fold, text=steps if steps.steps else None))
 
     return by_folds(read, fold_of, learned)
 
@@ -204,10 +217,10 @@ def _scored(lists: Sequence[NbestList], run: RunConfig) -> list[NbestList]:
     ]
 
 
-def _write_texts(lists: Sequence[NbestList], folds: Sequence[tuple[int, list[int], list[int]]], folder: Path) -> None:
+def _write_texts(lists: Sequence[NbestList], folds: Sequence[tuple[int, list[int], list[int]]], folder: Path, steps: TextPipeline) -> None:
     from attlm_fairseq.files import whole_folder
 
     with whole_folder(str(folder)) as place:
         for fold, others, _ in folds:
-            lines = (" ".join(text.split()) for i in others for text in lists[i].references)
+            lines = (" ".join(steps.words(text)) for i in others for text in lists[i].references)
             (place / f"fold{fold}.txt").write_text("".join(f"{line}\n" for line in lines if line), encoding="utf-8")

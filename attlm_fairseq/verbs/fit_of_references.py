@@ -11,7 +11,7 @@ import numpy as np
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.metrics import CER, WER, EditRate, Metric, corpus_score
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.text.pipeline import TextPipeline, parse_steps
+from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, parse_steps
 
 SAMPLE = 1000  # lists looked at
 NORMALISATIONS = (["remove-punctuation"], ["lowercase"], ["remove-punctuation", "lowercase"])
@@ -38,15 +38,18 @@ def warn_of_references(lists: Sequence[NbestList], metric: Metric, system: str =
         )
 
 
-def warn_before_learning(lists: Sequence[NbestList]) -> None:
-    """Log if corrections would learn case and punctuation above all, or from references that seem to be those of other lists."""
+def warn_before_learning(lists: Sequence[NbestList], text: TextPipeline = NO_STEPS) -> None:
+    """Log if corrections would learn case and punctuation above all, or from references that seem to be those of other lists.
+
+    ``text``: the steps after which they compare words.
+    """
     some = lists[:SAMPLE]
     if foreign(some):
         note(FOREIGN.format("the lists"))
-    elif found := normalisation(some, WER()):
+    elif found := normalisation(some, WER(text=text)):
         note(
             f"note: {found[1]:.0%} of the errors of the first hypotheses are in case or punctuation, and corrections learn to change "
-            "these. If they do not matter, write lists and references alike before, in lower case and without punctuation"
+            f"these. If they do not matter, learn with --text {found[0]}"
         )
 
 

@@ -7,15 +7,18 @@ from pathlib import Path
 import click
 import cloup
 
-from attlm_cli.options import folds_by_option, format_option, given_option, json_option, reference_options
+from attlm_cli.options import folds_by_option, format_option, given_option, json_option, once, reference_options
 from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_json
+from attlm_cli.types import STEPS
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections.corrections import lm_next_to
 from attlm_fairseq.nbest.corrections.usage import Usage
+from attlm_fairseq.nbest.corrections.written import WORD_BY_WORD
 from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.corrections import evaluate_corrections, learn_corrections, write_correction_pairs
 from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 
@@ -24,6 +27,14 @@ count_option = cloup.option(
 )
 language_option = cloup.option(
     "--language", default="en", show_default=True, help="Language of spelled-out numbers: en, de, fr, .. (num2words codes)."
+)
+text_option = cloup.option(
+    "--text",
+    type=STEPS,
+    multiple=True,
+    callback=once,
+    help="Text steps after which words are compared, such as remove-punctuation,lowercase. Hypotheses keep their case and punctuation. "
+    f"Steps: {', '.join(WORD_BY_WORD)}.",
 )
 
 
@@ -66,13 +77,16 @@ def corrections_command() -> None:
     type=click.Path(path_type=Path),
     help="ARPA or KenLM file that guides the search for candidates. Default: a 4-gram estimated from the references.",
 )
+@text_option
 @language_option
-def learn_command(nbest: str, output: Path, format_name: str | None, refs: ReferenceFiles, kenlm: Path | None, language: str) -> None:
+def learn_command(
+    nbest: str, output: Path, format_name: str | None, refs: ReferenceFiles, kenlm: Path | None, text: TextPipeline, language: str
+) -> None:
     """Learn corrections from NBEST and its references, and write them as a table that people can read and edit."""
     check_files({"the input": [nbest], "the references": refs.paths, "--kenlm": [kenlm]}, {"the output": output})
     if kenlm is None:
         lm_next_to(output)  # before the work
-    learned = learn_corrections(NbestFile(nbest, format_name), refs, lm=kenlm, language=language)
+    learned = learn_corrections(NbestFile(nbest, format_name), refs, lm=kenlm, language=language, text=text)
     learned.save(output)
     rules = sum(map(len, learned.phrases.rules.values()))
     note(f"wrote {output}: {rules} phrases, {len(learned.phrases.kept)} words, from {learned.lists} lists")
@@ -117,6 +131,7 @@ def show_command(table: Path, count: int) -> None:
 @reference_options
 @cloup.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Number of folds.")
 @folds_by_option
+@text_option
 @language_option
 @count_option
 @json_option
@@ -127,6 +142,7 @@ def eval_command(
     refs: ReferenceFiles,
     folds: int,
     folds_by: ContextSpec | None,
+    text: TextPipeline,
     language: str,
     count: int,
     as_json: bool,
@@ -137,9 +153,9 @@ def eval_command(
     fewer word errors, and wrong if it leaves more.
     """
     check_files({"the input": [nbest], "the references": refs.paths})
-    if table is not None and given_option("language"):
-        raise InputError("--language: a table has its own language; leave one of the two out")
-    found = evaluate_corrections(NbestFile(nbest, format_name), refs, table, folds=folds, folds_by=folds_by, language=language)
+    if table is not None and (option := given_option("language", "text")):
+        raise InputError(f"{option}: a table has its own; leave one of the two out")
+    found = evaluate_corrections(NbestFile(nbest, format_name), refs, table, folds=folds, folds_by=folds_by, language=language, text=text)
     if as_json:
         echo_json(_as_dict(found, count))
     else:

@@ -8,12 +8,13 @@ from typing import Any
 import click
 import cloup
 
-from attlm_cli.options import folds_by_option, format_option, given_option, grouped, reference_options
+from attlm_cli.options import folds_by_option, format_option, given_option, grouped, once, reference_options
 from attlm_cli.overwriting import check_files
-from attlm_cli.types import NameValue
+from attlm_cli.types import STEPS, NameValue
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
+from attlm_fairseq.nbest.corrections.written import WORD_BY_WORD
 from attlm_fairseq.verbs.corrections import JackknifeOptions, jackknife
 from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 from attlm_fairseq.verbs.nbest_files import write_nbest
@@ -52,6 +53,14 @@ learning_options = grouped(
         "--texts",
         type=click.Path(path_type=Path),
         help="New folder for fold0.txt, fold1.txt, ..: the references of the other folds, for training LMs.",
+    ),
+    cloup.option(
+        "--text",
+        type=STEPS,
+        multiple=True,
+        callback=once,
+        help="Text steps of the references that are learned from, and of the texts that LMs score and corrections compare: "
+        f"{', '.join(WORD_BY_WORD)}.",
     ),
     cloup.option("--language", default="en", show_default=True, help="Language of spelled-out numbers, as a num2words code."),
 )

@@ -236,7 +236,7 @@ def metric_options(choice: bool = True) -> Decorator:
             "--metric-text",
             type=STEPS,
             multiple=True,
-            callback=_once,
+            callback=once,
             help="Text steps for hypotheses and references before they are compared, written as in --text, such as "
             "join-subwords:bpe,lowercase.",
         ),
@@ -249,7 +249,7 @@ def metric_options(choice: bool = True) -> Decorator:
     )
 
 
-def _once(context: click.Context, option: click.Parameter, given: tuple[TextPipeline, ...]) -> TextPipeline:
+def once(context: click.Context, option: click.Parameter, given: tuple[TextPipeline, ...]) -> TextPipeline:
     """Return the text steps of an option. Raises InputError if it is given twice: the last would win, silently."""
     if len(given) > 1:
         raise InputError(f"{option.opts[0]} is given {len(given)} times: join the steps by commas")

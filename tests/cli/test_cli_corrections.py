@@ -103,6 +103,33 @@ def test_fields_stay_or_those_that_are_left_out_are_named(folder: Path) -> None:
     assert "note: with added candidates only ids, references, texts and scores are written; left out: speaker" in result.stderr
 
 
+def test_case_and_punctuation_are_left_alone(folder: Path) -> None:
+    for name in ("train.json", "dev.json"):
+        lists = json.loads((folder / name).read_text())
+        for place in lists:
+            place["input"] = [f"{text.capitalize()}." for text in place["input"]]
+        (folder / f"cased.{name}").write_text(json.dumps(lists))
+    steps = "remove-punctuation,lowercase"
+    result = run("corrections", "cased.train.json", "--text", steps, "-o", "cased.tsv")
+    assert "case or punctuation" not in result.stderr
+    assert f"# text = {steps}\n" in (folder / "cased.tsv").read_text()
+    run("tune", "cased.dev.json", "--corrections", "cased.tsv", "--metric-text", steps, "--restarts", 1, "-o", "cased.toml")
+    run("rescore", "cased.dev.json", "--config", "cased.toml", "--to", "1best", "-o", "cased.txt")
+    references = [x["output"] for x in json.loads((folder / "dev.json").read_text())]
+    assert (folder / "cased.txt").read_text().splitlines() == [f"{text.capitalize()}." for text in references]
+    judged = run("corrections", "eval", "cased.dev.json", "--table", "cased.tsv").stdout
+    assert re.search(r"WER \d+\.\d\d of the 1-best hypotheses, 0\.00 corrected", judged)
+    assert run("corrections", "eval", "cased.train.json", "--text", steps).stdout
+    refused = run("corrections", "eval", "cased.dev.json", "--table", "cased.tsv", "--text", steps, code=2)
+    assert "--text: a table has its own; leave one of the two out" in refused.stderr
+    run("jackknife", "cased.train.json", "--corrections", "--text", steps, "--texts", "texts", "-o", "jackknifed.jsonl")
+    assert (folder / "texts" / "fold0.txt").read_text().islower()
+    assert (
+        "corrections compare words one by one"
+        in run("corrections", "cased.train.json", "--text", "tokenize:en", "-o", "x.tsv", code=2).stderr
+    )
+
+
 def test_tuned_corrections_are_what_rescore_applies(folder: Path) -> None:
     tuned = run("tune", "dev.json", "--corrections", "c.tsv", "--candidates", 7, "--restarts", 1)
     assert "new hypotheses in 24 lists" in tuned.stderr
@@ -206,7 +233,7 @@ def test_refused_in_one_line(folder: Path) -> None:
         assert told in refused("corrections", "train.json", "-o", output)
     assert (folder / "taken.arpa").read_text() == "the user's own"
     assert "num2words does not know it" in refused("corrections", "train.json", "--language", "xx", "-o", "x.tsv")
-    assert "a table has its own language" in refused("corrections", "eval", "dev.json", "--table", "c.tsv", "--language", "de")
+    assert "--language: a table has its own; leave one" in refused("corrections", "eval", "dev.json", "--table", "c.tsv", "--language", "de")
 
 
 def test_folds_keep_the_lists_of_a_group_together(folder: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
 from attlm_fairseq.text.symbols import END as END
 from attlm_fairseq.text.symbols import START
 
@@ -79,10 +80,13 @@ class AlignedPair(NamedTuple):
 MAX_WORDS = 1000  # longer texts are neither learned from nor corrected: alignment and search take quadratic time
 
 
-def align_list(hypotheses: Sequence[str], references: Sequence[str]) -> list[AlignedPair]:
-    """Return each distinct hypothesis of a list with its closest reference; texts of more than MAX_WORDS words are left out."""
-    targets = [words for words in map(_interned, references) if len(words) <= MAX_WORDS]
-    counts = Counter(" ".join(text.split()) for text in hypotheses)
+def align_list(hypotheses: Sequence[str], references: Sequence[str], steps: TextPipeline = NO_STEPS) -> list[AlignedPair]:
+    """Return each distinct hypothesis of a list with its closest reference, as they are after text steps.
+
+    Texts of more than MAX_WORDS words are left out.
+    """
+    targets = [words for words in map(_interned, map(steps.prepared, references)) if len(words) <= MAX_WORDS]
+    counts = Counter(" ".join(steps.words(text)) for text in hypotheses)
     pairs = []
     for text, count in counts.items():
         words = _interned(text)

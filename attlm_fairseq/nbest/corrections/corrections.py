@@ -27,8 +27,10 @@ from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, learn_phra
 from attlm_fairseq.nbest.corrections.search import Candidate, KenLMSearch, NoLM, Search, SearchLM
 from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
 from attlm_fairseq.nbest.corrections.table_file import Table, read_table, write_table
+from attlm_fairseq.nbest.corrections.written import check_steps
 from attlm_fairseq.nbest.fingerprints import MOST, SOME, TABLE_HASHES, fingerprint
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
 from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
 SEARCH_ORDER = 4
@@ -48,7 +50,7 @@ def warn_of_part(table: Path, share: float) -> None:
 class Corrections(Table):
     """Replacements for words of hypotheses, and the n-gram LM that guides the search for candidates.
 
-    ``lm`` is an ARPA or KenLM binary file over the words of the lists, without text steps. Use ``learn_corrections`` to make
+    ``lm`` is an ARPA or KenLM binary file over the words of the lists after the steps ``text``. Use ``learn_corrections`` to make
     a table, or ``load`` to read one.
     """
 
@@ -100,14 +102,14 @@ class Corrections(Table):
         return self.share_of(nbest.references for nbest in lists) > MOST
 
     def learned_again(self, lists: Iterable[NbestList], table: Path) -> Corrections:
-        """Learn corrections like those of the file ``table`` from other lists, with the same language and the same phrase list.
+        """Learn corrections like those of the file ``table`` from other lists, with the same language, text steps and phrase list.
 
         A given LM guides the search here, too; an LM that was estimated from the references is estimated from those of ``lists``.
 
         Raises:
             InputError: a list has no reference, there are no lists, or no LM can be estimated.
         """
-        learned = learn_corrections(lists, lm=None if self.estimated(table) else self.lm, language=self.language)
+        learned = learn_corrections(lists, lm=None if self.estimated(table) else self.lm, language=self.language, text=self.text)
         return replace(learned, phrase_list=self.phrase_list, corrector=self.corrector)
 
     def estimated(self, table: Path) -> bool:
@@ -128,7 +130,7 @@ class Corrections(Table):
         if not seen:
             warn_of_part(table, self.share_of(nbest.references for nbest in lists))
         if self.lm is not None and not (seen and self.estimated(table)):
-            share = held_share(load_kenlm(self.lm), (text for nbest in lists for text in nbest.references))
+            share = held_share(load_kenlm(self.lm), (self.text.prepared(text) for nbest in lists for text in nbest.references))
             if warning := warning_of_exposure(f"the LM of {table}", share):
                 note(warning)
         return seen
@@ -142,7 +144,7 @@ class Corrections(Table):
     @cached_property
     def channel(self) -> Channel:
         """Return the sources of candidates, ready for lists."""
-        return Channel(self.phrases, self.numbers, SpellingSearch(self.letters, self.vocabulary), self.phrase_list)
+        return Channel(self.phrases, self.numbers, SpellingSearch(self.letters, self.vocabulary), self.phrase_list, self.text)
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
@@ -220,17 +222,21 @@ def _is_lm_of(lm: Path, table: Path) -> bool:
     return earlier.own_lm == sha256(lm) or (not earlier.own_lm and earlier.lm is not None and earlier.lm.resolve() == lm.resolve())
 
 
-def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, language: str = "en") -> Corrections:
+def learn_corrections(
+    lists: Iterable[NbestList], *, lm: Path | None = None, language: str = "en", text: TextPipeline = NO_STEPS
+) -> Corrections:
     """Learn corrections from lists that have references.
 
     Args:
         lists: at least one. Each hypothesis is compared with its closest reference.
         lm: an n-gram LM for the search. None estimates a KenLM 4-gram from the references, which needs KenLM's ``lmplz``.
         language: language of spelled-out numbers, as a num2words code. Without num2words, numbers are not changed.
+        text: steps after which the words of hypotheses and references are compared.
 
     Raises:
-        InputError: a list has no reference, there are no lists, or no LM can be estimated.
+        InputError: a list has no reference, there are no lists, a step does not treat each word by itself, or no LM can be estimated.
     """
+    check_steps(text)
     folder = None
     pairs: list[AlignedPair] = []
     texts: list[str] = []
@@ -238,7 +244,7 @@ def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, lan
     for nbest in lists:
         if not nbest.references:
             raise nbest.error(f"list {nbest.id!r} has no reference: corrections are learned from lists with references")
-        pairs += align_list([hypothesis.text for hypothesis in nbest.hypotheses], nbest.references)
+        pairs += align_list([hypothesis.text for hypothesis in nbest.hypotheses], nbest.references, text)
         texts += nbest.references
         count += 1
     if not count:
@@ -246,7 +252,7 @@ def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, lan
     if lm is None:
         folder = tempfile.TemporaryDirectory(prefix="attlm-corrections-")
         lm = Path(folder.name) / "references.arpa"
-        estimate_search_lm(texts, lm)
+        estimate_search_lm(map(text.prepared, texts), lm)
     return Corrections(
         learn_phrases(pairs),
         learn_numbers(pairs, language),
@@ -254,8 +260,9 @@ def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, lan
         lm,
         language,
         count,
-        fingerprint(([text] for text in texts), TABLE_HASHES),
+        fingerprint(([reference] for reference in texts), TABLE_HASHES),
         own_lm="no" if folder is None else sha256(lm),
+        text=text,
         _folder=folder,
     )
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS, bounded, unbounded
+from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS, bounded
 from attlm_fairseq.nbest.corrections.numbers import NumberChannel
 from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, Words
-from attlm_fairseq.nbest.corrections.search import LM_WEIGHT, Edge, Search, SearchLM, text_of, words_of
+from attlm_fairseq.nbest.corrections.search import LM_WEIGHT, Edge, Partial, Search, SearchLM, derivation, text_of, words_of
 from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
+from attlm_fairseq.nbest.corrections.written import Written
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
 
 CANDIDATES = 20
 RANK_WEIGHT = 0.3  # natural log for a place in the list: what a later hypothesis costs as a source
@@ -33,6 +35,11 @@ class Channel:
     numbers: NumberChannel
     spelling: SpellingSearch
     phrase_list: SimilarPhrases | None = None
+    text: TextPipeline = NO_STEPS  # of the words that are compared
+
+    def words_of(self, text: str) -> Words:
+        """Return the words of a text after the text steps, ``bounded``."""
+        return tuple(bounded(self.text.prepared(text)))
 
     def edges(self, words: Sequence[str]) -> list[list[Edge]]:
         """Return, for each word, the possible replacements of the stretches that begin there. ``words`` are ``bounded``."""
@@ -54,13 +61,21 @@ class Channel:
                 for end, target, log_prob, way in self.numbers.options(words, begin):
                     here.append(Edge(begin, end, target, log_prob, ("number", way, " ".join(target))))
                 here += self._respelled(words, begin, last)
-                here += self.phrase_list.edges(words, begin, last) if self.phrase_list else ()
+                here += self._from_list(words, begin, last)
             edges.append(here)
         return edges
 
     def kept(self, words: Sequence[str]) -> list[float]:
         """Return ln p that each word stays as it is. ``words`` are ``bounded``; the boundaries always stay."""
         return [0.0, *(self.phrases.keep(word) for word in words[1:-1]), 0.0]
+
+    def _from_list(self, words: Sequence[str], begin: int, last: int) -> Iterator[Edge]:
+        """Yield the phrases of the list that may stand here, with their words after the text steps as the target."""
+        for edge in self.phrase_list.edges(words, begin, last) if self.phrase_list else ():
+            if not self.text.steps:
+                yield edge
+            elif (target := tuple(self.text.words(" ".join(edge.target)))) not in ((), tuple(words[edge.begin : edge.end])):
+                yield edge._replace(target=target)
 
     def _respelled(self, words: Sequence[str], begin: int, last: int) -> list[Edge]:
         """Return the known words spelled like one or two unknown words, with the probability that the phrases leave over."""
@@ -105,24 +120,26 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
             f"list {nbest.id!r} already has a score {taken!r}, which corrections would replace. If corrections were applied to these lists "
             "before, leave them out now. Otherwise give this score another name"
         )
-    sources = [tuple(bounded(hypothesis.text)) for hypothesis in nbest.hypotheses]
+    written = [Written.of(hypothesis.text, channel.text) for hypothesis in nbest.hypotheses]
+    sources = [one.words for one in written]
     best = _candidates(sources, channel, lm, size)
     known = {pair for words in sources for pair in pairwise(words)}
     expanded = []
     for words, hypothesis in zip(sources, nbest.hypotheses, strict=True):
-        made = _scores(words, best[words], known, channel, lm)
+        made = _scores(hypothesis.text, words, best[words], known, channel, lm)
         expanded.append(replace(hypothesis, scores=hypothesis.scores | made))
     new = sorted(best.keys() - sources, key=lambda words: (-best[words].score, words))[:size]
-    asked = [words for words in map(tuple, map(bounded, further)) if words not in sources]
+    asked = {words: " ".join(text.split()) for text in further if (words := channel.words_of(text)) not in sources}
     last = max(hypothesis.rank for hypothesis in nbest.hypotheses)
     for rank, words in enumerate(dict.fromkeys([*new, *asked]), last + 1):
         found = best.get(words, _Found(-math.inf, UNREACHED, 0))
-        scores = nbest.hypotheses[found.place].scores | _scores(words, found, known, channel, lm)
-        expanded.append(Hypothesis(unbounded(words[1:-1]), scores, rank))
+        text = written[found.place].corrected(derivation(found.end)) if found.end is not None else asked[words]
+        scores = nbest.hypotheses[found.place].scores | _scores(text, words, found, known, channel, lm)
+        expanded.append(Hypothesis(text, scores, rank))
     return replace(nbest, hypotheses=expanded)
 
 
-def _scores(words: Words, found: _Found, known: Set[tuple[str, str]], channel: Channel, lm: SearchLM) -> dict[str, float]:
+def _scores(text: str, words: Words, found: _Found, known: Set[tuple[str, str]], channel: Channel, lm: SearchLM) -> dict[str, float]:
     """Return the scores that ``expand`` adds. ``known`` are the pairs of adjacent words in the input hypotheses."""
     made = {
         CHANNEL: found.channel,
@@ -131,23 +148,24 @@ def _scores(words: Words, found: _Found, known: Set[tuple[str, str]], channel: C
         SEARCH_LM: lm.step(lm.start(), words[1:])[0],
         SEARCH_OOV: float(sum(not lm.knows(word) for word in words[1:-1])),
     }
-    return made | ({PHRASES: channel.phrase_list.count(words[1:-1])} if channel.phrase_list else {})
+    return made | ({PHRASES: channel.phrase_list.count(text.split())} if channel.phrase_list else {})
 
 
 class _Found(NamedTuple):
     score: float
     channel: float
     place: int  # of the source in the list
+    end: Partial | None = None  # of the derivation; None: the source as it is, or a text from elsewhere
 
 
 def _candidates(sources: Sequence[Words], channel: Channel, lm: SearchLM, size: int) -> dict[Words, _Found]:
     """Return the sources and the texts that the search finds from each distinct one, all with their best derivations."""
     best: dict[str, _Found] = {}
 
-    def add(text: str, found: float, log_prob: float, place: int) -> None:
+    def add(text: str, found: float, log_prob: float, place: int, end: Partial | None = None) -> None:
         score = found - RANK_WEIGHT * place
         if text not in best or best[text].score < score:
-            best[text] = _Found(score, log_prob, place)
+            best[text] = _Found(score, log_prob, place, end)
 
     search = Search(lm, size + len(sources))
     for words in dict.fromkeys(sources):
@@ -155,6 +173,6 @@ def _candidates(sources: Sequence[Words], channel: Channel, lm: SearchLM, size: 
         kept = sum(channel.kept(words))  # one of its derivations, even if no beam holds it
         add(text_of(words), kept + LM_WEIGHT * lm.step(lm.start(), words[1:])[0], kept, place)
         if len(words) <= MAX_WORDS:
-            for found, log_prob, text, *_ in search.ends(channel.edges(words)):
-                add(text, found, log_prob, place)
+            for end in search.ends(channel.edges(words)):
+                add(end[2], end[0], end[1], place, end)
     return {words_of(text): found for text, found in best.items()}

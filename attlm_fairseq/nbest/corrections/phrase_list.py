@@ -12,6 +12,7 @@ import numpy as np
 from attlm_fairseq.nbest.corrections.search import Edge
 from attlm_fairseq.text.phrases import Phrase, PhraseList, punctuation, spelling_key
 
+FROM_LIST = "list"  # the kind of a rule that a phrase of the list makes
 MIN_SIMILARITY = 0.6  # 1 - edits / letters of the longer spelling
 SHARPNESS = 10.0  # natural log that a similarity of 0 would cost
 OFFERED = 5  # phrases for one stretch
@@ -36,7 +37,7 @@ class SimilarPhrases(PhraseList):
             for place, similarity in self._similar(stretch):
                 phrase = _in_place_of(stretch, self.phrases[place].words)
                 if phrase is not None and phrase != stretch:
-                    yield Edge(begin, end, phrase, SHARPNESS * (similarity - 1.0), ("list", " ".join(stretch), " ".join(phrase)))
+                    yield Edge(begin, end, phrase, SHARPNESS * (similarity - 1.0), (FROM_LIST, " ".join(stretch), " ".join(phrase)))
 
     def _similar(self, stretch: tuple[str, ...]) -> Iterable[tuple[int, float]]:
         """Return the phrases that are spelled like a stretch, with or without what is written before and after it."""

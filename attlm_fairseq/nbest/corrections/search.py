@@ -53,13 +53,17 @@ class Candidate:
 
     @property
     def fired(self) -> tuple[Edge, ...]:
-        edges = []
-        partial: Partial | None = self.end
-        while partial is not None:
-            *_, partial, edge = partial
-            if edge is not None and edge.rule is not None:
-                edges.append(edge)
-        return tuple(reversed(edges))
+        return tuple(edge for edge in derivation(self.end) if edge.rule is not None)
+
+
+def derivation(end: Partial | None) -> list[Edge]:
+    """Return the edges that lead to a partial text."""
+    edges = []
+    while end is not None:
+        *_, end, edge = end
+        if edge is not None:
+            edges.append(edge)
+    return edges[::-1]
 
 
 class SearchLM(Protocol):

@@ -25,7 +25,9 @@ from attlm_fairseq.nbest.corrections.alignment import BEGIN, END
 from attlm_fairseq.nbest.corrections.letters import LetterChannel
 from attlm_fairseq.nbest.corrections.numbers import WAYS, NumberChannel, check_language, is_row, number_words
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, Rule, Words
+from attlm_fairseq.nbest.corrections.written import check_steps
 from attlm_fairseq.nbest.fingerprints import known_share
+from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, text_pipeline
 
 TITLE = "# attlm corrections 1"
 COLUMNS = ("kind", "source", "target", "ln_p", "count", "examples")
@@ -43,7 +45,8 @@ class Table:
     """What the file holds, learned from so many ``lists``.
 
     ``learned_from`` is the fingerprint of their references. ``own_lm`` is the SHA-256 of the LM if that was estimated from these
-    references, too, "no" if it was given, and empty if a table of an earlier version does not say.
+    references, too, "no" if it was given, and empty if a table of an earlier version does not say. ``text``: the steps after which
+    words are compared; the table and its LM have the words after them.
     """
 
     phrases: PhraseTable
@@ -54,6 +57,7 @@ class Table:
     lists: int = 0
     learned_from: str = ""
     own_lm: str = ""
+    text: TextPipeline = NO_STEPS
 
     def share_of(self, references: Iterable[Sequence[str]]) -> float:
         """Return the share of the distinct references that the table was learned from, see ``known_share``."""
@@ -72,6 +76,8 @@ def write_table(path: Path, table: Table, lm: Path) -> None:
         out.write(f"{TITLE}\n# lm = {relpath(lm, path.absolute().parent)}\n")
         if table.own_lm:
             out.write(f"# lm of the references = {table.own_lm}\n")
+        if table.text.steps:
+            out.write(f"# text = {','.join(map(str, table.text.steps))}\n")
         out.write(f"# language = {table.language}\n# lists = {table.lists}\n# references = {table.learned_from}\n")
         for row in (COLUMNS, *_rows(table)):
             out.write("\t".join(row) + "\n")
@@ -206,6 +212,10 @@ def read_table(path: Path) -> Table:
     if not about.get("lm"):
         raise InputError("names no LM: expected a line '# lm = FILE.arpa'", path=path)
     language = about.get("language", "en")
+    try:
+        steps = check_steps(text_pipeline(about.get("text", "")))
+    except InputError as error:
+        raise InputError(f"the line '# text =': {error}", path=path) from None
     if reader.ways:
         check_language(language)
     best = {source: sorted(rules, key=lambda rule: -rule.log_prob)[:MAX_TARGETS] for source, rules in reader.rules.items()}
@@ -218,4 +228,5 @@ def read_table(path: Path) -> Table:
         int(about["lists"][:18]) if about.get("lists", "").isdecimal() else 0,
         about.get("references", ""),
         about.get("lm of the references", ""),
+        steps,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from attlm_fairseq.nbest.corrections.alignment import bounded, closest_reference, edits
+from attlm_fairseq.nbest.corrections.alignment import closest_reference, edits
 from attlm_fairseq.nbest.corrections.corrections import Corrections
 from attlm_fairseq.nbest.corrections.search import Edge
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -42,8 +42,8 @@ class Usage:
 
     def add(self, nbest: NbestList, corrections: Corrections) -> None:
         """Count a list with references. Each rule is judged by itself, applied to the 1-best hypothesis alone."""
-        words = bounded(nbest.hypotheses[0].text)
-        reference = closest_reference(words, list(map(bounded, nbest.references)))
+        words = corrections.channel.words_of(nbest.hypotheses[0].text)
+        reference = closest_reference(words, list(map(corrections.channel.words_of, nbest.references)))
         best = corrections.best_of(words)
         self.lists += 1
         self.words += len(reference) - 2

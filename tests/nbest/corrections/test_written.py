@@ -1,0 +1,147 @@
+"""Corrections that compare words without case and punctuation: hypotheses keep theirs."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import attlm_fairseq as attlm
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import collected
+from attlm_fairseq.nbest.corrections import Corrections, learn_corrections
+from attlm_fairseq.nbest.corrections.alignment import bounded
+from attlm_fairseq.nbest.corrections.search import Edge
+from attlm_fairseq.nbest.corrections.written import Written
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.text import text_pipeline
+
+STEPS = text_pipeline("remove-punctuation,lowercase")
+OPTIONS = attlm.TuneOptions(folds=3, restarts=1)
+TEXT = '"Well-known, U.S. Flights -- from Bost On to Denver.'
+
+
+def corrected(text, *changes, steps=STEPS, kind="phrase"):
+    """Return the text with ``(source, target)`` replaced, at the first place where the source stands."""
+    written = Written.of(text, steps)
+    replaced = {}
+    for source, target in changes:
+        words = tuple(source.split())
+        begin = next(i for i in range(len(written.words)) if written.words[i : i + len(words)] == words)
+        compared = tuple(steps.words(target)) if kind == "list" else tuple(target.split())
+        replaced[begin] = Edge(begin, begin + len(words), compared, -1.0, (kind, source, target))
+    edges, place = [], 0
+    while place < len(written.words):
+        edge = replaced.get(place, Edge(place, place + 1, (written.words[place],), -0.1))
+        edges.append(edge)
+        place = edge.end
+    return written.corrected(edges)
+
+
+def test_the_words_are_those_of_the_steps():
+    generator = random.Random(3)
+    for _ in range(300):
+        text = "".join(generator.choice("aB'é \u2019-.,$ <s>\u00a0\u0301ﬁI") for _ in range(generator.randrange(25)))
+        for steps in (text_pipeline(""), STEPS, text_pipeline("unicode:nfkc,lowercase"), text_pipeline("uppercase")):
+            written = Written.of(text, steps)
+            assert written.words == tuple(bounded(steps.prepared(text)))
+            kept = [Edge(place, place + 1, (word,), 0.0) for place, word in enumerate(written.words)]
+            # a sign by itself belongs to a word, so only a text without words has nothing
+            assert written.corrected(kept) == (" ".join(text.split()) if len(written.words) > 2 else "")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("bost on", "boston", '"Well-known, U.S. Flights -- from Boston to Denver.'),
+        ("from bost on to", "from boston to", '"Well-known, U.S. Flights -- from Boston to Denver.'),
+        ("denver </s>", "dallas </s>", '"Well-known, U.S. Flights -- from Bost On to Dallas.'),
+        ("denver </s>", "denver please </s>", '"Well-known, U.S. Flights -- from Bost On to Denver. please'),
+        ("<s> well known", "<s> unknown", '"Unknown, U.S. Flights -- from Bost On to Denver.'),
+        ("well", "un", '"Un known U.S. Flights -- from Bost On to Denver.'),
+        ("flights", "a flight", '"Well-known, U.S. A flight -- from Bost On to Denver.'),
+        ("on", "", '"Well-known, U.S. Flights -- from Bost to Denver.'),
+        ("to", "into", '"Well-known, U.S. Flights -- from Bost On into Denver.'),
+    ],
+)
+def test_case_and_punctuation_stay(source, target, expected):
+    assert corrected(TEXT, (source, target)) == expected
+
+
+def test_several_changes_of_one_text():
+    changes = ("flights", "fights"), ("bost on", "boston"), ("denver </s>", "dallas </s>")
+    assert corrected(TEXT, *changes) == '"Well-known, U.S. Fights -- from Boston to Dallas.'
+
+
+def test_a_text_of_capitals_stays_one():
+    assert corrected("SHOW ME THE FLIGHT.", ("flight </s>", "flights please </s>")) == "SHOW ME THE FLIGHTS PLEASE."
+    assert corrected("show Me the flight.", ("ME", "US"), steps=text_pipeline("uppercase")) == "show Us the flight."
+
+
+def test_without_steps_a_text_is_its_words():
+    assert corrected("A flight, Please", ("flight,", "flights, all"), steps=text_pipeline("")) == "A flights, all Please"
+    assert corrected("a flight,", ("flight,", "Flight"), steps=text_pipeline("lowercase")) == "a Flight"  # the sign was compared, too
+
+
+def test_phrases_of_a_list_are_written_as_in_it():
+    assert corrected("(pod gorica), please", ("pod gorica", "Podgorica"), kind="list") == "(Podgorica), please"
+
+
+def lists_of(*pairs):
+    return [NbestList(str(n), [Hypothesis(text, {"am": -1.0})], (reference,)) for n, (text, reference) in enumerate(pairs)]
+
+
+PAIRS = [
+    (f"From {origin} to Bost On, {end}", f"from {origin.lower()} to boston {end.strip('.').lower()}")
+    for origin in ("Denver", "Dallas", "Atlanta", "Miami")
+    for end in ("please.", "Today.", "now!")
+]
+
+
+def test_learned_words_are_without_case_and_punctuation(tmp_path):
+    learned = learn_corrections(lists_of(*PAIRS), text=STEPS)
+    learned.save(tmp_path / "c.tsv")
+    loaded = Corrections.load(tmp_path / "c.tsv")
+    assert loaded.text == STEPS
+    assert ("bost", "on") in loaded.phrases.rules
+    expanded = loaded.expand(NbestList("x", [Hypothesis("From Bost On, to Miami.", {"am": -1.0})]))
+    texts = [hypothesis.text for hypothesis in expanded.hypotheses]
+    assert "From Boston, to Miami." in texts
+    compared = [STEPS.prepared(text) for text in texts]
+    assert len(set(compared)) == len(compared)  # no candidate is an input hypothesis in other letters
+    again = loaded.learned_again(lists_of(*PAIRS), tmp_path / "c.tsv")
+    assert again.text == STEPS
+    assert again.phrases == learned.phrases
+
+
+def test_texts_are_the_same_with_and_without_steps_where_these_do_nothing():
+    plain = [(STEPS.prepared(text), STEPS.prepared(reference)) for text, reference in PAIRS]
+    first, second = (learn_corrections(lists_of(*plain), text=steps) for steps in (text_pipeline(""), STEPS))
+    for text, _ in plain:
+        one, other = (learned.expand(NbestList("x", [Hypothesis(text, {"am": -1.0})])) for learned in (first, second))
+        assert [(hypothesis.text, hypothesis.scores) for hypothesis in one.hypotheses] == [
+            (hypothesis.text, hypothesis.scores) for hypothesis in other.hypotheses
+        ]
+
+
+def test_other_steps_are_refused(tmp_path):
+    for steps in ("tokenize:en", "lowercase,characters"):
+        with pytest.raises(InputError, match="corrections compare words one by one, by the steps unicode, lowercase"):
+            attlm.learn_corrections(lists_of(*PAIRS), text=steps)
+    learn_corrections(lists_of(*PAIRS), text=STEPS).save(tmp_path / "c.tsv")
+    table = (tmp_path / "c.tsv").read_text(encoding="utf-8")
+    (tmp_path / "c.tsv").write_text(table.replace("# text = remove-punctuation", "# text = characters"), encoding="utf-8")
+    with pytest.raises(InputError, match=r"c.tsv: the line '# text =': text step characters: corrections compare"):
+        Corrections.load(tmp_path / "c.tsv")
+
+
+def test_what_changes_nothing_for_the_metric_is_told(tmp_path):
+    lists = lists_of(*PAIRS)
+    metric = attlm.make_metric("wer", text="remove-punctuation,lowercase")
+    for text, told in (("", True), ("remove-punctuation,lowercase", False)):
+        with collected() as learning:
+            attlm.learn_corrections(lists, text=text).save(tmp_path / f"{told}.tsv")
+        assert any("learn with --text remove-punctuation,lowercase" in line for line in learning) == told
+        with collected() as tuning:
+            attlm.tune(lists, config=attlm.run_config(corrections=tmp_path / f"{told}.tsv"), metric=metric, options=OPTIONS)
+        assert any("only in what --metric-text leaves out" in line for line in tuning) == told
