@@ -218,9 +218,11 @@ def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile]
     """
     lists = list(lists)
     if references is None:
-        for nbest in lists:
-            if not nbest.references:
-                raise nbest.error(f"list {nbest.id!r} has no reference: give files with one line per list (--refs)")
+        bare = [nbest for nbest in lists if not nbest.references]
+        if bare:
+            others = f", like {len(bare)} of {len(lists)}" if len(bare) > 1 else ""
+            some = "" if len(bare) == len(lists) else ", or leave such lists out"
+            raise bare[0].error(f"list {bare[0].id!r} has no reference{others}: give files with one line per list (--refs){some}")
         note_silence([nbest.references for nbest in lists], "the lists' own references")
         return lists
     ids = [nbest.id for nbest in lists]

@@ -217,6 +217,8 @@ class _Fitting:
         documents = list(read(scorer, lines=self.lines))
         tell_notes([scorer])
         self.add(lm, f"temperature {spec.temperature:g}" if spec.temperature else "alone", _ppl(documents))
+        if plain.context_sentences is None and scorer.signature().get("kind") == "neural":
+            self._compare_with_single_sentences(plain, scorer, text)
         adapting: Scorer | None = replace(plain, adapt=spec.adapt).load(self.run.device) if spec.adapt else None
         if "adaptation" in find and (found := _best_adaptation(plain, self, text)):
             self.adaptations[lm.name], adapting = found.adaptation, found
@@ -235,6 +237,19 @@ class _Fitting:
             self.add(lm, _joined(adapted, neural=spec.neural_cache, unigram=unigram), ppl)
             spec = replace(spec, unigram_cache=unigram if unigram.weight else None)
         return spec
+
+    def _compare_with_single_sentences(self, lm: LMSpec, scorer: Scorer, text: TextPipeline) -> None:
+        """Log if an LM predicts the sample better without the state of earlier sentences, as one that was trained on sentences does."""
+        assert self.run.context is not None, "fit_context gives one"
+        single = replace(lm, context_sentences=0).load(self.run.device)
+        carried, alone = (
+            _ppl(list(read_documents(one, text, self.run.context, self.sample, features=False))) for one in (scorer, single)
+        )
+        if alone < carried:
+            note(
+                f"WARNING: {lm.name} is better on each sentence by itself, perplexity {alone:.2f}, than with the state of those before, "
+                f"{carried:.2f} (on {len(self.sample)} lines): fit with --context-sentences 0, and compare"
+            )
 
     @cached_property
     def findable(self) -> dict[str, list[str]]:

@@ -25,7 +25,7 @@ from attlm_fairseq.nbest.formats import (
     write_nbest,
     write_one_best,
 )
-from attlm_fairseq.nbest.formats.as_read import expanded_for
+from attlm_fairseq.nbest.formats.as_read import expanded_for, telling_of_left_out
 from attlm_fairseq.nbest.formats.ctm import write_ctm
 from attlm_fairseq.nbest.formats.sausage import write_sausages
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -39,6 +39,7 @@ from attlm_fairseq.verbs.run import require_lms, require_weights, scoring
 
 ONE_BEST = {f"1best-{style}" if style != "text" else "1best": style for style in ONE_BEST_STYLES}
 OF_WORDS: dict[str, Callable[[Iterable[NbestList], str], None]] = {"ctm": write_ctm, "sausage": write_sausages}  # need confidences
+WITH_CONFIDENCES = ("jsonl", "json")
 OUTPUTS = ("same", *dict.fromkeys((*CONVERTIBLE, *CONVERTIBLE_FOLDERS)), *ONE_BEST, *OF_WORDS)
 
 
@@ -186,6 +187,8 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
     if run.decision.makes_text and to not in ONE_BEST:
         if to != "same":
             raise InputError(f"--to {to}: a consensus is a text that need not be in the list; write first texts with --to 1best")
+        if form is None or form.name != "text":
+            note("note: a consensus need not be in its list: lines of text are written, without ids and scores; --to 1best-kaldi has ids")
         to = "1best"
     if to in ONE_BEST:
         return _Writer(lambda lists: write_one_best(lists, path, style=ONE_BEST[to]))
@@ -194,7 +197,11 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
         raise InputError(f"lists that were not read from a file have no format of their own: expected one of {', '.join(OUTPUTS[1:])}")
     if not target.has_scores:
         note(f"note: {target.name} has no place for scores: only the order of the hypotheses changes")
-    confidence = run.confidence if target.name == "jsonl" else None
+    confidence = run.confidence if target.name in WITH_CONFIDENCES else None
+    if run.confidence is not None and confidence is None:
+        note(f"note: {target.name} has no place for word confidences; {', '.join(WITH_CONFIDENCES)} have, and --to ctm and sausage")
     if run.adds_candidates:
         return _Writer(lambda lists: write_nbest(expanded_for(lists, target.keeps), target, path), confidence)
+    if target is not form:
+        return _Writer(lambda lists: write_nbest(telling_of_left_out(lists, f"in {target.name}"), target, path), confidence)
     return _Writer(lambda lists: write_nbest(lists, target, path), confidence)

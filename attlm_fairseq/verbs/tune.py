@@ -471,7 +471,7 @@ def _names(measured: MeasuredLists, run: RunConfig, lm_features: Sequence[str], 
     unneeded = {*_matching(options.without, measured), *(lm for name in options.features for lm in differing_lms(name, run.texts) or ())}
     unneeded |= set(measured.redundant([name for name in lm_features if name not in asked_for]))
     if measured.left_out:
-        note(f"note: left out, because some hypotheses lack them: {', '.join(measured.left_out)}")
+        note(f"note: left out, because some hypotheses lack them: {', '.join(_lacking(name, measured) for name in measured.left_out)}")
     names = [name for name in measured.names if name not in unneeded]
     if not names:
         raise InputError(f"no feature is left to tune: --without leaves out all that there are ({', '.join(measured.names)})")
@@ -482,6 +482,13 @@ def _names(measured: MeasuredLists, run: RunConfig, lm_features: Sequence[str], 
         )
     _warn_of_outliers(measured, names)
     return names
+
+
+def _lacking(name: str, measured: MeasuredLists) -> str:
+    """Return a score with the number of hypotheses that lack it, and where the first is."""
+    lists = [nbest for nbest in measured.lists for one in nbest.hypotheses if name not in one.scores | one.lm_scores]
+    count = sum(len(nbest.hypotheses) for nbest in measured.lists)
+    return f"{name} ({len(lists)} of {count}, first in list {lists[0].id!r})" if lists else name
 
 
 def _matching(without: Sequence[str], measured: MeasuredLists) -> list[str]:
@@ -522,5 +529,5 @@ def _search(options: TuneOptions, names: Sequence[str], intervals: Mapping[str, 
     """Return the search options for these features. Raises InputError if an option names an unknown feature."""
     for name in options.intervals:
         if name not in names:
-            raise InputError(f"--interval {name}: the features are {', '.join(names)}")
+            raise InputError(f"--interval or --fix {name}: the features are {', '.join(names)}")
     return SearchOptions(options.objective, options.restarts, options.seed, intervals=dict(intervals))

@@ -233,7 +233,9 @@ def test_refused_in_one_line(folder: Path) -> None:
         assert told in refused("corrections", "train.json", "-o", output)
     assert (folder / "taken.arpa").read_text() == "the user's own"
     assert "num2words does not know it" in refused("corrections", "train.json", "--language", "xx", "-o", "x.tsv")
-    assert "--language: a table has its own; leave one" in refused("corrections", "eval", "dev.json", "--table", "c.tsv", "--language", "de")
+    assert "--language: a table has its own; leave one" in refused(
+        "corrections", "eval", "dev.json", "--table", "c.tsv", "--language", "de"
+    )
 
 
 def test_folds_keep_the_lists_of_a_group_together(folder: Path) -> None:

@@ -152,6 +152,15 @@ def test_ctm_by_the_command_line(folder):  # noqa: F811
     again = run("rescore", "dev.jsonl", "--to", "jsonl").stdout
     assert [json.loads(line)["word_confidences"] for line in again.splitlines()]
 
+    rows_of_json = [{"utt": line["id"], "nbest": line["hyps"], "speaker": "s"} for line in map(json.loads, again.splitlines())]
+    (folder / "own.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows_of_json))
+    own = [json.loads(line) for line in run("rescore", "own.json").stdout.splitlines()]
+    assert [line["word_confidences"] for line in own] == [json.loads(line)["word_confidences"] for line in again.splitlines()]
+    assert all(line["speaker"] == "s" for line in own)
+    told = run("rescore", "own.json", "--to", "csv").stderr
+    assert "note: csv has no place for word confidences; jsonl, json have" in told
+    assert "note: in csv only ids, references, texts and scores are written; left out: speaker" in told
+
     result = run("rescore", "dev.json", "--to", "ctm", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--weight", "am_score=1")
     assert "posteriors at scale 1" in result.stderr
 

@@ -82,7 +82,9 @@ def test_wrong_number_of_lines(count, by):
 def test_own_references():
     given = lists("u1", references=("a",))
     assert attach_references(given, None) == given
-    with pytest.raises(InputError, match=r"list 'u2' has no reference: give files"):
+    with pytest.raises(
+        InputError, match=r"list 'u2' has no reference: give files with one line per list \(--refs\), or leave such lists out"
+    ):
         attach_references([*given, *lists("u2")], None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from lm_files import VARIANTS, write_arpa, write_checkpoint
 
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import collected
 from attlm_fairseq.scoring.cache import CacheScorer, NeuralCache, UnigramCache, parse_neural_cache, parse_unigram_cache
 from attlm_fairseq.scoring.context import SentenceWindow
 from attlm_fairseq.scoring.conversations import ContextSpec
@@ -156,6 +158,17 @@ def test_fit_keeps_what_it_is_not_to_find(folder):  # noqa: F811
     assert again.config.lms[0].unigram_cache == spec.unigram_cache
     assert attlm.perplexity("valid", config=again.config)[0].ppl == pytest.approx(again.rows[-1].ppl, rel=1e-4)
     assert again.rows[-1].ppl <= together.rows[-1].ppl + 1e-6
+
+
+@pytest.mark.parametrize("lines", ["the cat sat on the cat\na dog ran\n", "a dog ran\nthe cat sat on the cat\nthe cat ran a dog\n"])
+def test_fit_tells_if_single_sentences_are_better(folder, lines):  # noqa: F811
+    (folder / "valid").write_text(lines * 8)
+    with collected() as notes:
+        attlm.fit_context("valid", {"lm": "lm.pt"}, find=["neural-cache"])
+    carried = attlm.run_config(lms={"lm": "lm.pt"}, context="all")
+    single = replace(carried, lms=tuple(replace(lm, context_sentences=0) for lm in carried.lms))
+    better = attlm.perplexity("valid", config=single)[0].ppl < attlm.perplexity("valid", config=carried)[0].ppl
+    assert any("lm is better on each sentence by itself" in line for line in notes) == better
 
 
 def test_fit_leaves_lists_apart_unless_what_it_found_reaches_back(folder):  # noqa: F811

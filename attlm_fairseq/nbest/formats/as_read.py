@@ -102,6 +102,15 @@ def expanded_for(lists: Iterable[NbestList], keeps: Callable[[NbestList], bool])
     tell_of_left_out(left_out, "with added candidates")
 
 
+def telling_of_left_out(lists: Iterable[NbestList], when: str) -> Iterator[NbestList]:
+    """Yield the lists. After the last one, the names of the fields that another format leaves out are logged."""
+    left_out: set[str] = set()
+    for nbest in lists:
+        left_out.update(extras_of(nbest))
+        yield nbest
+    tell_of_left_out(left_out, when)
+
+
 def extras_of(nbest: NbestList) -> tuple[str, ...]:
     """Return the names of the fields that a list loses as a new one: what its file said besides texts, scores and references."""
     return () if nbest.verbatim is None else nbest.verbatim.extras

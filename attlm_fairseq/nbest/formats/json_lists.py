@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TextIO
@@ -11,38 +11,23 @@ from typing import Any, TextIO
 from attlm_fairseq.batching import peeked
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
-from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.as_read import is_expanded
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, whole_item, write_document
+from attlm_fairseq.nbest.formats.json_edits import FORMAT, ListWriter, new_item, row_of
 from attlm_fairseq.nbest.formats.json_text import (
     DECODER,
     Place,
-    added_columns,
-    added_members,
     after_space,
     children,
     dumped,
-    exact,
     members_in,
-    own_member,
-    references_as_value,
-    scores_as_members,
-    values_of,
-    with_members,
-    with_values,
-    without_member,
 )
 from attlm_fairseq.nbest.formats.lines import (
-    TOTAL,
     SeenIds,
-    added_scores,
     filled_lines,
     is_as_read,
-    is_own,
-    is_rescored,
     own_text,
-    place_of,
     quoted,
     require_one_utterance,
     split_end,
@@ -50,8 +35,8 @@ from attlm_fairseq.nbest.formats.lines import (
     write_lines,
 )
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
-from attlm_fairseq.nbest.formats.records import Layout, Reader, Record, id_key_of, layout_of
-from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.formats.records import Reader, Record, id_key_of, layout_of
+from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
 _MATCHES = re.compile(r"\s*[\[{]\s*[\"\[{\]}]")
@@ -71,7 +56,7 @@ class JsonFormat(NbestFormat):
     Lists from other formats are written as an object by id.
     """
 
-    name = "json"
+    name = FORMAT
     holds = Holds(references=True, scores=True, score_name=keys.as_member)
 
     def matches(self, head: str) -> bool:
@@ -105,7 +90,7 @@ class JsonFormat(NbestFormat):
         own = text_of(nbest, self.name)
         if own is None or own.file.framing == BATCH or not is_expanded(nbest):
             return False
-        return not (own.numbered and _row_of(nbest))  # a row without an id is a list by itself: another one would be another list
+        return not (own.numbered and row_of(nbest))  # a row without an id is a list by itself: another one would be another list
 
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         first, given = peeked(lists)
@@ -113,12 +98,12 @@ class JsonFormat(NbestFormat):
             return
         text = text_of(first, self.name)
         if text is not None and text.file.framing == LINES:
-            write_lines(given, out, self.name, _Writer().lines)
+            write_lines(given, out, self.name, ListWriter().lines)
         elif text is not None and text.file.framing == BATCH:
             _write_batch(given, out, text.file)
         else:
             is_one = text is not None and text.file.framing == ONE
-            write_document(_one_only(given) if is_one else given, out, self.name, _Writer().item, "{}", _new_item)
+            write_document(_one_only(given) if is_one else given, out, self.name, ListWriter().item, "{}", new_item)
 
 
 def framing_of(head: str) -> str:
@@ -349,163 +334,6 @@ def _flat_batch(value: dict[str, Any], size: int, returned: int) -> Batch:
     return Batch(per_list, {key: shared for key, shared in value.items() if key not in per_list}, returned, nested)
 
 
-class _Writer:
-    """Writes lists in the place where they stood; says once if scores have no place there."""
-
-    def __init__(self) -> None:
-        self._told = False
-
-    def lines(self, nbest: NbestList) -> list[str]:
-        own = own_text(nbest, JsonFormat.name)
-        if row := _row_of(nbest):
-            return [self._row(nbest, hypothesis, row) for hypothesis in nbest.hypotheses]
-        if is_as_read(nbest, own):
-            return [own.own]
-        body, end = split_end(own.own)
-        text = body.lstrip(" \t\r")
-        return [body[: len(body) - len(text)] + self.edited(text, nbest) + end]
-
-    def _row(self, nbest: NbestList, hypothesis: Hypothesis, row: str) -> str:
-        if hypothesis.verbatim is None:
-            return _with_scores(_filled(row, hypothesis), nbest, hypothesis) + "\n"
-        own = hypothesis.verbatim.own
-        begin = own.index("{")
-        body, end = split_end(own[begin:])
-        return own[:begin] + _with_scores(body, nbest, hypothesis) + end
-
-    def item(self, nbest: NbestList) -> str:
-        own = own_text(nbest, JsonFormat.name)
-        if is_as_read(nbest, own):
-            return own.own
-        if not (row := _row_of(nbest)):
-            return self.edited(own.own, nbest)
-        rows = values_of(f"[{own.own}]")
-        now = [rows[place_of(nbest, one)] if is_own(one) else _filled(row, one) for one in nbest.hypotheses]
-        changed = [_with_scores(value, nbest, hypothesis) for value, hypothesis in zip(now, nbest.hypotheses, strict=True)]
-        return with_values(f"[{own.own}]", changed)[1:-1]
-
-    def edited(self, text: str, nbest: NbestList) -> str:
-        """Return the text of an utterance with its hypotheses as they are now."""
-        layout = layout_of(DECODER.decode(text))
-        if layout is None:
-            raise nbest.error(f"list {nbest.id} is not what was read")
-        hypotheses = nbest.hypotheses
-        if layout.is_row:
-            return _with_scores(text, nbest, hypotheses[0])
-        values = text if layout.container is None else own_member(text, layout.container)
-        are_objects = all(isinstance(value, dict) for value in layout.hypotheses)
-        found = values_of(values)
-        if any(not is_own(hypothesis) or added_scores(hypothesis) for hypothesis in hypotheses):
-            return _expanded(text, values, layout, nbest)
-        now = [found[place_of(nbest, hypothesis)] for hypothesis in hypotheses]
-        if are_objects:
-            now = [_with_scores(value, nbest, hypothesis) for value, hypothesis in zip(now, hypotheses, strict=True)]
-        values = with_values(values, now)
-        if layout.container is None:
-            if not are_objects and any(map(is_rescored, hypotheses)):
-                self._tell(nbest)
-            return values
-        new = {layout.container: values}
-        for key in layout.columns:
-            column = own_member(text, key)
-            found = values_of(column)
-            new[key] = with_values(column, [found[place_of(nbest, hypothesis)] for hypothesis in hypotheses])
-        return with_members(text, new if are_objects else new | added_columns(nbest, layout.columns, keys.as_column))
-
-    def _tell(self, nbest: NbestList) -> None:
-        if not self._told:
-            self._told = True
-            note(f"note: {nbest.path}: lists of texts have no place for scores: only the order of the hypotheses changes; see --to jsonl")
-
-
-def _row_of(nbest: NbestList) -> str:
-    """Return a row of a list without its scores, for new hypotheses; "" if its hypotheses are not rows.
-
-    Next to the id and the references, it has what is the same text in all rows of the list, if there are several.
-    """
-    rows = [DECODER.decode(one.verbatim.own.strip().removeprefix(",")) for one in nbest.hypotheses if one.verbatim and one.verbatim.own]
-    if not rows:
-        return ""
-    first = rows[0]
-    text_key = _text_key(first)
-    of_list = {id_key_of(first), text_key, *keys.REFERENCES}
-    if len(rows) > 1:
-        of_list.update(key for key, value in first.items() if isinstance(value, str) and all(row.get(key) == value for row in rows))
-    return dumped({key: value for key, value in first.items() if key in of_list}, allow_nan=True)
-
-
-def _filled(row: str, hypothesis: Hypothesis) -> str:
-    """Return ``row`` with the text of a hypothesis."""
-    return with_members(row, {_text_key(DECODER.decode(row)): dumped(hypothesis.text)})
-
-
-def _text_key(hypothesis: Any) -> str:
-    """Return the key of a hypothesis' text, by which a new one has its text, too."""
-    known = hypothesis if isinstance(hypothesis, dict) else {}
-    return next((key for key in keys.ALL_TEXTS if isinstance(known.get(key), str)), "text")
-
-
-def _expanded(text: str, values: str, layout: Layout, nbest: NbestList) -> str:
-    """Return the text of an utterance that new hypotheses or scores have joined: all of its hypotheses are objects.
-
-    ``values`` is the text of the list of its hypotheses.
-    """
-    first = layout.hypotheses[0]
-    are_objects = all(isinstance(value, dict) for value in layout.hypotheses)
-    nested: dict[str, Any] = {keys.SCORES: {}} if are_objects and isinstance(first.get(keys.SCORES), dict) else {}
-    found = values_of(values)
-    now = []
-    for hypothesis in nbest.hypotheses:
-        if are_objects and is_own(hypothesis):
-            value = _with_added(found[place_of(nbest, hypothesis)], added_scores(hypothesis), nbest)
-        else:
-            value = _with_added(dumped({_text_key(first): hypothesis.text} | nested), hypothesis.scores, nbest)
-        now.append(_with_lm_scores(value, nbest, hypothesis))
-    values = with_values(values, now)
-    if layout.container is None:
-        return values
-    for key in layout.columns:
-        text = without_member(text, key)
-    return with_members(text, {layout.container: values})
-
-
-def _with_added(text: str, added: Mapping[str, float], nbest: NbestList) -> str:
-    """Return the text of a hypothesis that is an object, with scores that it has got.
-
-    They stand where the others stand: under ``scores``, if there is such an object, or next to the text. A score that would be
-    read there as another one, or as a text, stands under ``scores``.
-    """
-    if not added:
-        return text
-    value = DECODER.decode(text)
-    nested = value.get(keys.SCORES)
-    next_to_text: dict[str, str] = {}
-    within: dict[str, str] = {}
-    for name, score in added.items():
-        is_next = not isinstance(nested, dict) and name not in value and keys.as_member(name) == name
-        (next_to_text if is_next else within)[name] = exact(score, name, nbest)
-    if within:
-        next_to_text[keys.SCORES] = with_members(own_member(text, keys.SCORES) if isinstance(nested, dict) else "{}", within)
-    return with_members(text, next_to_text)
-
-
-def _with_scores(text: str, nbest: NbestList, hypothesis: Hypothesis) -> str:
-    """Return the text of a hypothesis that is an object, with the scores that it has got, those of LMs, and its total."""
-    return _with_lm_scores(_with_added(text, added_scores(hypothesis), nbest), nbest, hypothesis)
-
-
-def _with_lm_scores(text: str, nbest: NbestList, hypothesis: Hypothesis) -> str:
-    if not is_rescored(hypothesis):
-        return text
-    value = DECODER.decode(text)
-    nested = value.get(keys.SCORES)
-    if not isinstance(nested, dict) or not hypothesis.lm_scores:
-        return with_members(text, added_members(hypothesis, nbest, [*value, *hypothesis.scores], keys.as_member))
-    added = scores_as_members(hypothesis.lm_scores, nbest, [*nested, *hypothesis.scores])
-    total = {} if hypothesis.total is None else {TOTAL: exact(hypothesis.total, TOTAL, nbest)}
-    return with_members(text, {keys.SCORES: with_members(own_member(text, keys.SCORES), added)} | total)
-
-
 def _one_only(lists: Iterable[NbestList]) -> Iterator[NbestList]:
     for count, nbest in enumerate(lists):
         if count:
@@ -518,7 +346,7 @@ def _write_batch(lists: Iterable[NbestList], out: TextIO, file: FileText) -> Non
     batch = Batch.of(template)
     if batch is None:
         raise InputError("not what was read")
-    writer = _Writer()
+    writer = ListWriter()
     texts = []
     for nbest in lists:
         own = own_text(nbest, JsonFormat.name)
@@ -531,13 +359,3 @@ def _write_batch(lists: Iterable[NbestList], out: TextIO, file: FileText) -> Non
     document = batch.document([DECODER.decode(text) for text in texts])
     members = {key: document[key] for key in [*template, *(key for key in document if key not in template)]}
     out.write(dumped(members, allow_nan=True) + "\n")
-
-
-def _new_item(nbest: NbestList) -> str:
-    """Return the utterance, with its id, of a list that was read from another format."""
-    hypotheses = []
-    for hypothesis in nbest.hypotheses:
-        scores = scores_as_members(hypothesis.scores, nbest, ["text", TOTAL], keys.as_member)
-        hypotheses.append(_with_lm_scores(with_members(dumped({"text": hypothesis.text}), scores), nbest, hypothesis))
-    value = with_members(dumped({"ref": references_as_value(nbest)} if nbest.references else {}), {"nbest": f"[{', '.join(hypotheses)}]"})
-    return f"{dumped(nbest.id)}: {value}"

@@ -9,7 +9,9 @@ from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.as_read import is_expanded
+from attlm_fairseq.nbest.formats.json_edits import confidences
 from attlm_fairseq.nbest.formats.json_text import (
     DECODER,
     SHAPES,
@@ -46,7 +48,6 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
 from attlm_fairseq.numeric import is_number
 
-CONFIDENCES = "word_confidences"
 _MATCHES = re.compile(r'\s*\{\s*["}]')
 _OF_LIST = frozenset(("id", "source", "ref", "sparse", "hyps"))
 _OF_HYPOTHESIS = frozenset(("text", SCORES, "times", *NOT_READ))
@@ -179,17 +180,10 @@ def _line(nbest: NbestList) -> str:
     texts = values_of(column)
     now = [texts[place_of(nbest, one)] if is_own(one) else dumped(_new_hypothesis(nbest, one)) for one in nbest.hypotheses]
     changed = [_changed(nbest, hypothesis, found) for hypothesis, found in zip(nbest.hypotheses, now, strict=True)]
-    new = with_members(text, {"hyps": with_values(column, changed)} | _confidences(nbest))
-    if nbest.sausage is None and CONFIDENCES in own.extras:
-        new = without_member(new, CONFIDENCES)  # they were of another rescoring, perhaps of another first hypothesis
+    new = with_members(text, {"hyps": with_values(column, changed)} | confidences(nbest))
+    if nbest.sausage is None and keys.CONFIDENCES in own.extras:
+        new = without_member(new, keys.CONFIDENCES)  # they were of another rescoring, perhaps of another first hypothesis
     return body[: len(body) - len(text)] + new + end
-
-
-def _confidences(nbest: NbestList) -> dict[str, str]:
-    """Return the word confidences as a member of the list, if it has any."""
-    if nbest.sausage is None:
-        return {}
-    return {CONFIDENCES: dumped([[word, round(share, 6)] for word, share in nbest.sausage.answer])}
 
 
 def _changed(nbest: NbestList, hypothesis: Hypothesis, text: str) -> str:
@@ -223,4 +217,4 @@ def _new_line(nbest: NbestList) -> str:
         value["sparse"] = True
     value["hyps"] = [_new_hypothesis(nbest, hypothesis) for hypothesis in nbest.hypotheses]
     texts = [_changed(nbest, hypothesis, dumped(found)) for hypothesis, found in zip(nbest.hypotheses, value["hyps"], strict=True)]
-    return with_members(dumped(value), {"hyps": f"[{', '.join(texts)}]"} | _confidences(nbest)) + "\n"
+    return with_members(dumped(value), {"hyps": f"[{', '.join(texts)}]"} | confidences(nbest)) + "\n"

@@ -48,6 +48,8 @@ LENGTHS = ("num_tokens", "n_tokens", "token_count", "lengths", "token_ids", "seq
 TOKEN_LOGPROBS = ("ys_log_probs", "ys_probs", "token_logprobs", "token_log_probs", "logprobs")  # natural logs, one per token
 LOGPROB = "logprob"  # what a sum over tokens is called
 LENGTH_PENALTY = "length_penalty"
+CONFIDENCES = "word_confidences"  # of the first hypothesis, written by rescoring
+TOTALS = ("total", "total_score")  # what rescoring calls its total, of a hypothesis and in a list next to the hypotheses
 RETURNED = ("num_return_sequences", "n_best", "num_hypotheses")  # how many texts of a flat list belong to each utterance
 # numbers that say nothing about a hypothesis' probability, and what was measured against the reference
 NOT_SCORES = frozenset(
@@ -65,12 +67,12 @@ NOT_SCORES = frozenset(
             "channel",
             "speaker",
         ),
-        *("sample_rate", "num_words", "total", "total_score", "wer", "cer", "ter", "bleu", "chrf", "comet", "errors", "distance"),
-        *(LENGTH_PENALTY, *RETURNED, *LENGTHS, *TOKEN_LOGPROBS, *IDS),
+        *("sample_rate", "num_words", "wer", "cer", "ter", "bleu", "chrf", "comet", "errors", "distance"),
+        *(LENGTH_PENALTY, *TOTALS, *RETURNED, *LENGTHS, *TOKEN_LOGPROBS, *IDS),
     )
 )
 # what no other format needs: the order says it, rescoring makes it again, or scores are read by it
-NOT_READ = frozenset(("rank", "index", "total", "total_score", LENGTH_PENALTY, *RETURNED))
+NOT_READ = frozenset(("rank", "index", *TOTALS, LENGTH_PENALTY, *RETURNED))
 COSTS = frozenset(("cost", "nll", "loss", "neg_logprob"))  # smaller is better: read with the other sign
 _SCORE_LIKE = re.compile(r"score|prob|cost|nll|loss|likelihood|confidence")
 # a list of numbers of such a name may have one for each word, token, .. of one text

@@ -72,7 +72,7 @@ def _is_hypothesis(value: Any) -> bool:
 
 def _is_column(key: str, values: Any, count: int) -> bool:
     """Return whether a list has one value per hypothesis, and so goes with them."""
-    if not isinstance(values, list) or len(values) != count:
+    if not isinstance(values, list) or len(values) != count or key == keys.CONFIDENCES:
         return False
     numbers = all(value is None or is_number(value) for value in values)
     return (numbers and (keys.is_score_column(key) or key in keys.NOT_SCORES)) or all(isinstance(value, list) for value in values)
@@ -263,7 +263,18 @@ class Reader:
             logprob = _probability_of_windows(members) if logprob is None else logprob
             if logprob is not None:
                 scores[keys.LOGPROB] = logprob
+        if not scores:
+            self.tell_of_total(key for key, found in members.items() if is_number(found))
         return scores, read
+
+    def tell_of_total(self, names: Iterable[str]) -> None:
+        """Log if the only number that may be the decoder's score has the name under which rescoring writes its own total."""
+        for name in names:
+            if name in keys.TOTALS:
+                self._tell(
+                    f"{quoted(name)} is what rescoring calls its own total: it is not read as a score, and rescoring replaces it. If it is "
+                    "the decoder's, give it another name, such as score"
+                )
 
     def _is_cost_of_sockeye(self, key: str, score: float, whole: Mapping[str, Any]) -> bool:
         found = key in ("score", keys.SCORES) and score >= 0 and keys.is_of_sockeye(whole)

@@ -333,6 +333,8 @@ def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str, bl
         if not seen.add(name):
             raise InputError(f"the list of id {name} continues here after other ids: put its rows together", path=path, line=first.line)
         columns.decide([row.fields for row in of_list])
+        if not columns.scores:
+            reader.tell_of_total(columns.spelled)
         reference = _reference(of_list, columns, name, path)
         references = (reference,) if columns.reference is not None and (reference or blank_references) else ()
         text = ListText(file, first.before, size=len(of_list), extras=tuple(columns.extras))

@@ -7,30 +7,37 @@ import math
 
 import pytest
 from nbest_samples import (
+    BY_ID,
     FAIRSEQ,
+    GENERATE_ONE,
     HYPORADISE,
     HYPORADISE_PRETTY,
     JOSHUA,
     JSONL,
     LEGACY,
+    MANIFEST,
     MARIAN,
     MLM,
     MOSES,
     NEMO,
+    OTHER_NAMES,
     PLAIN_BLOCKS,
     PLAIN_IDS,
     PLAIN_IN_STEP,
+    REFERENCE_NBEST,
     SRILM,
     SRILM_MARKED,
     UNNAMED,
+    WRAPPED,
     read,
     write,
 )
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.formats import find_format, format_of
-from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, Sausage, WordShare
 
 
 def texts(nbest: NbestList) -> list[str]:
@@ -613,6 +620,46 @@ def test_numbers_that_are_not_finite_stay_in_other_members_of_a_batch():
 def test_jsonl_holds_no_score_of_a_program_that_is_not_finite(bad):
     with pytest.raises(InputError, match=f"list u: the score am is {bad}: only finite scores can be written"):
         write([NbestList("u", [Hypothesis("a", {"am": bad})])], "jsonl")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("jsonl", '{"id": "u", "hyps": [{"text": "a b", "total": -1}, {"text": "a", "total": -2}]}\n'),
+        ("json", '{"utt": "u", "nbest": [{"text": "a b", "total": -1}, {"text": "a", "total": -2}]}\n'),
+        ("json", '{"utt": "u", "texts": ["a b", "a"], "total_score": [-1, -2]}\n'),
+        ("csv", "utt,hyp,total\nu,a b,-1\nu,a,-2\n"),
+    ],
+)
+def test_a_total_that_may_be_the_decoders_is_told(name, text):
+    """It cannot be told from that of an earlier rescoring, unless there are other scores."""
+    for source, told in ((text, 1), (text.replace("total", "am"), 0), (swapped(text.replace("total", "am"), name), 0)):
+        with collected() as notes:
+            assert read(source, name)
+        assert sum("is what rescoring calls its own total: it is not read as a score" in line for line in notes) == told
+
+
+def confident(text: str, name: str) -> str:
+    """Return the file with confidences for the first answer of each list."""
+    lists = read(text, name)
+    for nbest in lists:
+        words = tuple(WordShare(word, 0.5) for word in nbest.hypotheses[0].text.split())
+        nbest.sausage = Sausage((), words)
+    return write(lists, name)
+
+
+@pytest.mark.parametrize("text", [BY_ID, OTHER_NAMES, REFERENCE_NBEST, MANIFEST, WRAPPED, GENERATE_ONE])
+def test_word_confidences_stand_in_lists_that_are_objects(text):
+    has_objects = text is not BY_ID
+    written = confident(text, "json")
+    lists = read(written, "json")
+    assert texts(lists[0]) == texts(read(text, "json")[0])
+    assert scores(lists[0]) == scores(read(text, "json")[0])
+    assert ("word_confidences" in written) == has_objects
+    if has_objects:
+        assert write(lists, "json") == written
+        assert confident(written, "json") == written
+        assert swapped(written, "json").count("word_confidences") == written.count("word_confidences") - 1
 
 
 CONFIDENT = ['{"word_confidences": [["a", 0.5]], %s}\n', '{%s, "word_confidences": []}\n', '{%s, "word_confidences": [], "x": 1}\n']

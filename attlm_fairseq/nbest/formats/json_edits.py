@@ -1,0 +1,220 @@
+"""The text of JSON lists as it is written: their own text with changes, or that of lists from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.formats import keys
+from attlm_fairseq.nbest.formats.json_text import (
+    DECODER,
+    added_columns,
+    added_members,
+    dumped,
+    exact,
+    own_member,
+    references_as_value,
+    scores_as_members,
+    values_of,
+    with_members,
+    with_values,
+    without_member,
+)
+from attlm_fairseq.nbest.formats.lines import (
+    TOTAL,
+    added_scores,
+    is_as_read,
+    is_own,
+    is_rescored,
+    own_text,
+    place_of,
+    split_end,
+)
+from attlm_fairseq.nbest.formats.records import Layout, id_key_of, layout_of
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+FORMAT = "json"
+
+
+class ListWriter:
+    """Writes lists in the place where they stood; says once if scores have no place there."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def lines(self, nbest: NbestList) -> list[str]:
+        own = own_text(nbest, FORMAT)
+        if row := row_of(nbest):
+            return [self._row(nbest, hypothesis, row) for hypothesis in nbest.hypotheses]
+        if is_as_read(nbest, own) and nbest.sausage is None:
+            return [own.own]
+        body, end = split_end(own.own)
+        text = body.lstrip(" \t\r")
+        return [body[: len(body) - len(text)] + self.edited(text, nbest) + end]
+
+    def _row(self, nbest: NbestList, hypothesis: Hypothesis, row: str) -> str:
+        if hypothesis.verbatim is None:
+            return _with_scores(_filled(row, hypothesis), nbest, hypothesis) + "\n"
+        own = hypothesis.verbatim.own
+        begin = own.index("{")
+        body, end = split_end(own[begin:])
+        return own[:begin] + _with_scores(body, nbest, hypothesis) + end
+
+    def item(self, nbest: NbestList) -> str:
+        own = own_text(nbest, FORMAT)
+        if is_as_read(nbest, own) and nbest.sausage is None:
+            return own.own
+        if not (row := row_of(nbest)):
+            return self.edited(own.own, nbest)
+        rows = values_of(f"[{own.own}]")
+        now = [rows[place_of(nbest, one)] if is_own(one) else _filled(row, one) for one in nbest.hypotheses]
+        changed = [_with_scores(value, nbest, hypothesis) for value, hypothesis in zip(now, nbest.hypotheses, strict=True)]
+        return with_values(f"[{own.own}]", changed)[1:-1]
+
+    def edited(self, text: str, nbest: NbestList) -> str:
+        """Return the text of an utterance with its hypotheses as they are now, and with the word confidences of the first."""
+        new = self._with_hypotheses(text, nbest)
+        if new.startswith("{"):
+            if nbest.sausage is not None:
+                return with_members(new, confidences(nbest))
+            if any(map(is_rescored, nbest.hypotheses)):  # they were of another rescoring, perhaps of another first hypothesis
+                return without_member(new, keys.CONFIDENCES)
+        return new
+
+    def _with_hypotheses(self, text: str, nbest: NbestList) -> str:
+        layout = layout_of(DECODER.decode(text))
+        if layout is None:
+            raise nbest.error(f"list {nbest.id} is not what was read")
+        hypotheses = nbest.hypotheses
+        if layout.is_row:
+            return _with_scores(text, nbest, hypotheses[0])
+        values = text if layout.container is None else own_member(text, layout.container)
+        are_objects = all(isinstance(value, dict) for value in layout.hypotheses)
+        found = values_of(values)
+        if any(not is_own(hypothesis) or added_scores(hypothesis) for hypothesis in hypotheses):
+            return _expanded(text, values, layout, nbest)
+        now = [found[place_of(nbest, hypothesis)] for hypothesis in hypotheses]
+        if are_objects:
+            now = [_with_scores(value, nbest, hypothesis) for value, hypothesis in zip(now, hypotheses, strict=True)]
+        values = with_values(values, now)
+        if layout.container is None:
+            if not are_objects and any(map(is_rescored, hypotheses)):
+                self._tell(nbest)
+            return values
+        new = {layout.container: values}
+        for key in layout.columns:
+            column = own_member(text, key)
+            found = values_of(column)
+            new[key] = with_values(column, [found[place_of(nbest, hypothesis)] for hypothesis in hypotheses])
+        return with_members(text, new if are_objects else new | added_columns(nbest, layout.columns, keys.as_column))
+
+    def _tell(self, nbest: NbestList) -> None:
+        if not self._told:
+            self._told = True
+            note(f"note: {nbest.path}: lists of texts have no place for scores: only the order of the hypotheses changes; see --to jsonl")
+
+
+def row_of(nbest: NbestList) -> str:
+    """Return a row of a list without its scores, for new hypotheses; "" if its hypotheses are not rows.
+
+    Next to the id and the references, it has what is the same text in all rows of the list, if there are several.
+    """
+    rows = [DECODER.decode(one.verbatim.own.strip().removeprefix(",")) for one in nbest.hypotheses if one.verbatim and one.verbatim.own]
+    if not rows:
+        return ""
+    first = rows[0]
+    text_key = _text_key(first)
+    of_list = {id_key_of(first), text_key, *keys.REFERENCES}
+    if len(rows) > 1:
+        of_list.update(key for key, value in first.items() if isinstance(value, str) and all(row.get(key) == value for row in rows))
+    return dumped({key: value for key, value in first.items() if key in of_list}, allow_nan=True)
+
+
+def _filled(row: str, hypothesis: Hypothesis) -> str:
+    """Return ``row`` with the text of a hypothesis."""
+    return with_members(row, {_text_key(DECODER.decode(row)): dumped(hypothesis.text)})
+
+
+def _text_key(hypothesis: Any) -> str:
+    """Return the key of a hypothesis' text, by which a new one has its text, too."""
+    known = hypothesis if isinstance(hypothesis, dict) else {}
+    return next((key for key in keys.ALL_TEXTS if isinstance(known.get(key), str)), "text")
+
+
+def _expanded(text: str, values: str, layout: Layout, nbest: NbestList) -> str:
+    """Return the text of an utterance that new hypotheses or scores have joined: all of its hypotheses are objects.
+
+    ``values`` is the text of the list of its hypotheses.
+    """
+    first = layout.hypotheses[0]
+    are_objects = all(isinstance(value, dict) for value in layout.hypotheses)
+    nested: dict[str, Any] = {keys.SCORES: {}} if are_objects and isinstance(first.get(keys.SCORES), dict) else {}
+    found = values_of(values)
+    now = []
+    for hypothesis in nbest.hypotheses:
+        if are_objects and is_own(hypothesis):
+            value = _with_added(found[place_of(nbest, hypothesis)], added_scores(hypothesis), nbest)
+        else:
+            value = _with_added(dumped({_text_key(first): hypothesis.text} | nested), hypothesis.scores, nbest)
+        now.append(_with_lm_scores(value, nbest, hypothesis))
+    values = with_values(values, now)
+    if layout.container is None:
+        return values
+    for key in layout.columns:
+        text = without_member(text, key)
+    return with_members(text, {layout.container: values})
+
+
+def _with_added(text: str, added: Mapping[str, float], nbest: NbestList) -> str:
+    """Return the text of a hypothesis that is an object, with scores that it has got.
+
+    They stand where the others stand: under ``scores``, if there is such an object, or next to the text. A score that would be
+    read there as another one, or as a text, stands under ``scores``.
+    """
+    if not added:
+        return text
+    value = DECODER.decode(text)
+    nested = value.get(keys.SCORES)
+    next_to_text: dict[str, str] = {}
+    within: dict[str, str] = {}
+    for name, score in added.items():
+        is_next = not isinstance(nested, dict) and name not in value and keys.as_member(name) == name
+        (next_to_text if is_next else within)[name] = exact(score, name, nbest)
+    if within:
+        next_to_text[keys.SCORES] = with_members(own_member(text, keys.SCORES) if isinstance(nested, dict) else "{}", within)
+    return with_members(text, next_to_text)
+
+
+def _with_scores(text: str, nbest: NbestList, hypothesis: Hypothesis) -> str:
+    """Return the text of a hypothesis that is an object, with the scores that it has got, those of LMs, and its total."""
+    return _with_lm_scores(_with_added(text, added_scores(hypothesis), nbest), nbest, hypothesis)
+
+
+def _with_lm_scores(text: str, nbest: NbestList, hypothesis: Hypothesis) -> str:
+    if not is_rescored(hypothesis):
+        return text
+    value = DECODER.decode(text)
+    nested = value.get(keys.SCORES)
+    if not isinstance(nested, dict) or not hypothesis.lm_scores:
+        return with_members(text, added_members(hypothesis, nbest, [*value, *hypothesis.scores], keys.as_member))
+    added = scores_as_members(hypothesis.lm_scores, nbest, [*nested, *hypothesis.scores])
+    total = {} if hypothesis.total is None else {TOTAL: exact(hypothesis.total, TOTAL, nbest)}
+    return with_members(text, {keys.SCORES: with_members(own_member(text, keys.SCORES), added)} | total)
+
+
+def new_item(nbest: NbestList) -> str:
+    """Return the utterance, with its id, of a list that was read from another format."""
+    hypotheses = []
+    for hypothesis in nbest.hypotheses:
+        scores = scores_as_members(hypothesis.scores, nbest, ["text", TOTAL], keys.as_member)
+        hypotheses.append(_with_lm_scores(with_members(dumped({"text": hypothesis.text}), scores), nbest, hypothesis))
+    value = with_members(dumped({"ref": references_as_value(nbest)} if nbest.references else {}), {"nbest": f"[{', '.join(hypotheses)}]"})
+    return f"{dumped(nbest.id)}: {value}"
+
+
+def confidences(nbest: NbestList) -> dict[str, str]:
+    """Return the word confidences as a member of the list, if it has any."""
+    if nbest.sausage is None:
+        return {}
+    return {keys.CONFIDENCES: dumped([[word, round(share, 6)] for word, share in nbest.sausage.answer])}
