@@ -221,7 +221,7 @@ def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile]
         bare = [nbest for nbest in lists if not nbest.references]
         if bare:
             others = f", like {len(bare)} of {len(lists)}" if len(bare) > 1 else ""
-            some = "" if len(bare) == len(lists) else ", or leave such lists out"
+            some = "" if len(bare) == len(lists) else "; --partial-refs leaves such lists out"
             raise bare[0].error(f"list {bare[0].id!r} has no reference{others}: give files with one line per list (--refs){some}")
         note_silence([nbest.references for nbest in lists], "the lists' own references")
         return lists
@@ -240,6 +240,45 @@ def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile]
     given = [_given(texts) for texts in zip(*(found.texts for found in matched), strict=True)]
     note_silence(given, str(matched[0].file.path))
     return [replace(nbest, references=texts) for nbest, texts in zip(lists, given, strict=True)]
+
+
+def with_known_references(
+    lists: Iterable[NbestList], references: Sequence[TextFile] | None, by: By | None = None
+) -> tuple[list[NbestList], By | None]:
+    """Return the lists that have a reference, and how the lines of the files are matched with them. Logs how many have none.
+
+    With files, a list has a reference if its id stands in each of them.
+
+    Raises:
+        InputError: no list has one, or ``by`` is by order.
+    """
+    lists = list(lists)
+    if references is None:
+        kept = [nbest for nbest in lists if nbest.references]
+    else:
+        if by == "order":
+            raise InputError("lists without references are found by ids: --partial-refs does not go with --refs-by order")
+        kept = lists
+        for file in references:
+            names = {str(number) for number in range(len(file.lines))} if by == "number" else _ids_in(file, [nbest.id for nbest in lists])
+            kept = [nbest for nbest in kept if nbest.id in names]
+        by = by or "id"
+    if not kept:
+        raise InputError(f"none of the {len(lists)} lists has a reference" + ("" if references is None else ", by the ids in the files"))
+    if len(kept) < len(lists):
+        note(f"note: {len(lists) - len(kept)} of {len(lists)} lists have no reference and are left out")
+    return kept, by
+
+
+def _ids_in(file: TextFile, ids: Sequence[str]) -> set[str]:
+    """Return the ids of lists that stand in a file, read in the way in which most do."""
+    found: set[str] = set()
+    for as_written in _keyed_of(file):
+        names = {name for name, _ in as_written}
+        normalised = {unicodedata.normalize("NFC", name) for name in names}
+        known = {name for name in ids if name in names or unicodedata.normalize("NFC", name) in normalised}
+        found = max(found, known, key=len)
+    return found
 
 
 def note_silence(references: Sequence[Sequence[str]], where: str) -> None:

@@ -17,6 +17,8 @@ from attlm_fairseq.nbest.corrections.corrections import warn_of_part
 from attlm_fairseq.nbest.corrections.table_file import read_table
 from attlm_fairseq.nbest.fingerprints import MOST
 from attlm_fairseq.nbest.metrics import EditRate, Edits, Metric
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.references import By
 from attlm_fairseq.nbest.report.report import Report
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
@@ -202,11 +204,12 @@ def evaluate(
     features = require_weights(run)
     name = str(lists) if is_file(lists) else "input 1-best"
     files = reference_files(refs) or ReferenceFiles()
-    read = with_references(lists_or_texts(lists, files.by), refs)
+    whole = list(lists_or_texts(lists, files.by))
+    read = with_references(whole, refs)
     found = measure(read, metric, run, features, on_progress, context_of(run, read[0] if read else None), run.groups(read))
     run, rescored = _rescored(found, metric, run)
     given = refs is not None and (refs is not files or files.paths)  # then the lists' own references do not count
-    further = _further(_by_name(others), found, metric, name, files, not given)
+    further = _further(_by_name(others), found, whole if files.partial else found.lists.lists, metric, name, files.by, not given)
     best = f"oracle of {name}" if further else "oracle"
     of_best = oracle(found.lists.statistics, metric, [system.statistics for system in rescored[:1]])
     in_sample, notes = _in_sample(rescored, further, None if config is None else run, found.lists.references)
@@ -279,15 +282,23 @@ def _in_sample(
 
 
 def _further(
-    others: Mapping[str, Lists], found: Measurement, metric: Metric, name: str, files: ReferenceFiles, compare_references: bool
+    others: Mapping[str, Lists],
+    found: Measurement,
+    whole: Sequence[NbestList],
+    metric: Metric,
+    name: str,
+    by: By | None,
+    compare_references: bool,
 ) -> list[System]:
-    """Return the further systems with the statistics of their 1-best hypotheses. ``name``: of the first.
+    """Return the further systems with the statistics of their 1-best hypotheses. ``name``: of the first, ``whole``: all of its lists.
 
     Raises InputError if one cannot be read or is of other utterances.
     """
     systems, first = [], found.lists.lists
+    measured_ids = {nbest.id for nbest in first}
     for label, other in others.items():
-        lists = lists_of_system(label, other, first, name, files.by, compare_references)
+        of_system = lists_of_system(label, other, whole, name, by, compare_references)
+        lists = [own for own, nbest in zip(of_system, whole, strict=True) if nbest.id in measured_ids]
         measured = measure_lists([replace(own, references=nbest.references) for own, nbest in zip(lists, first, strict=True)], metric)
         warn_of_subwords(measured.lists, metric)
         warn_of_references(measured.lists, metric, system=label)

@@ -242,9 +242,7 @@ class _Fitting:
         """Log if an LM predicts the sample better without the state of earlier sentences, as one that was trained on sentences does."""
         assert self.run.context is not None, "fit_context gives one"
         single = replace(lm, context_sentences=0).load(self.run.device)
-        carried, alone = (
-            _ppl(list(read_documents(one, text, self.run.context, self.sample, features=False))) for one in (scorer, single)
-        )
+        carried, alone = (_ppl(list(read_documents(one, text, self.run.context, self.sample, features=False))) for one in (scorer, single))
         if alone < carried:
             note(
                 f"WARNING: {lm.name} is better on each sentence by itself, perplexity {alone:.2f}, than with the state of those before, "
@@ -264,9 +262,14 @@ class _Fitting:
 
     def findable_for(self, lm: LMSpec) -> list[str]:
         """Return what is to be found for the LM: not what only other LMs of the run can have."""
-        if len(self.run.lms) == 1 or not any({*self.find} & {*able} for able in self.findable.values()):
+        if not any({*self.find} & {*able} for able in self.findable.values()):
+            if "unigram-cache" in self.findable[lm.name]:
+                what = f"{' and '.join(self.find)} {'is' if len(self.find) == 1 else 'are'}"
+                raise InputError(f"{lm.name}: {what} for this package's neural LMs; it can have --find unigram-cache")
             return [*self.find]  # loading or scoring says what is wrong
         able = self.findable[lm.name]
+        if len(self.run.lms) == 1:
+            return [*self.find]
         left_out = [name for name in self.find if name not in able]
         if neural := [name for name in left_out if name != "unigram-cache"]:
             note(f"{lm.name}: no {', '.join(neural)}, which is for this package's neural LMs")

@@ -31,6 +31,7 @@ from attlm_fairseq.nbest.references import (
     read_references,
     read_text_file,
     read_texts,
+    with_known_references,
 )
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
@@ -151,13 +152,17 @@ class ReferenceFiles:
         paths: one file per set of references; a single path is one file.
         by: how lines are matched with lists, see ``attlm_fairseq.nbest.references``.
         source: a file of source sentences, matched in the same way, for translation models and external metrics.
+        partial: leave out lists that have no reference, instead of refusing them. With files, they are matched by id.
     """
 
     paths: tuple[str, ...] = ()
     by: By | None = None
     source: str | None = None
+    partial: bool = False
 
-    def __init__(self, paths: FilePath | Iterable[FilePath] = (), by: By | None = None, source: FilePath | None = None) -> None:
+    def __init__(
+        self, paths: FilePath | Iterable[FilePath] = (), by: By | None = None, source: FilePath | None = None, partial: bool = False
+    ) -> None:
         given = [paths] if isinstance(paths, str | os.PathLike) else paths
         require_type("value of paths", given, Iterable, "a path or several")
         files = list(given)
@@ -169,6 +174,7 @@ class ReferenceFiles:
         object.__setattr__(self, "paths", tuple(os.fspath(path) for path in files))
         object.__setattr__(self, "by", by)
         object.__setattr__(self, "source", None if source is None else os.fspath(source))
+        object.__setattr__(self, "partial", partial)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -179,10 +185,13 @@ class ReferenceFiles:
         """Return the lists with their references.
 
         Raises:
-            InputError: a file cannot be read, its lines do not match the lists, or a list has no reference.
+            InputError: a file cannot be read, its lines do not match the lists, or a list has no reference; if ``partial``, none has.
         """
-        found = attach_references(lists, read_references(self.paths) if self.paths else None, self.by)
-        return found if self.source is None else SourceFile(self.source, self.by).attach(found)
+        read, by = read_references(self.paths) if self.paths else None, self.by
+        if self.partial:
+            lists, by = with_known_references(lists, read, by)
+        found = attach_references(lists, read, by)
+        return found if self.source is None else SourceFile(self.source, by).attach(found)
 
 
 # files; or one text (or several alternatives) per list, in the order of the lists or by list id
@@ -380,6 +389,8 @@ def _with_references(lists: Iterable[NbestList], references: References | None) 
     if not isinstance(references, Iterable):
         raise InputError(f"the references are {_shown(references)}: expected files, texts in the order of the lists, or texts by id")
     lists, texts = list(lists), list(cast("Iterable[str | Sequence[str]]", references))  # neither files nor a mapping
+    if texts and all(isinstance(text, str) and text.strip() and os.path.isfile(text) for text in texts):  # noqa: PTH113 - raises for no text
+        raise InputError(f"the references {texts[0]!r}, .. are names of files: give ReferenceFiles(..) of them, or Path objects")
     if len(lists) != len(texts):
         raise InputError(f"{len(texts)} references, but there are {len(lists)} lists: expected one per list, in the same order")
     return [_with_own(nbest, given, "its reference is empty") for nbest, given in zip(lists, texts, strict=True)]

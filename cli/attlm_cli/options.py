@@ -159,8 +159,8 @@ config_output_option = cloup.option(
 )
 
 
-def _references(refs: tuple[str, ...], refs_by: By | None, source: str | None = None) -> ReferenceFiles:
-    return ReferenceFiles(refs, refs_by, source)
+def _references(refs: tuple[str, ...], refs_by: By | None, partial_refs: bool, source: str | None = None) -> ReferenceFiles:
+    return ReferenceFiles(refs, refs_by, source, partial_refs)
 
 
 _REFERENCES = (
@@ -178,6 +178,12 @@ _REFERENCES = (
         "its line number, from 0, as in fairseq-generate. id: each line carries a list id ('id text' or 'text "
         "(id)'), and some lines may match no list. Default: id if every line carries the id of a list, else "
         "order.",
+    ),
+    cloup.option(
+        "--partial-refs",
+        is_flag=True,
+        help="Leave out lists without a reference; a note says how many. With --refs, lists and lines are matched by id. "
+        "Default: such lists are refused.",
     ),
 )
 reference_options = grouped("References", "refs", _references, *_REFERENCES)

@@ -6,6 +6,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from cli_runs import refused, run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, write_one_best
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.references import TextFile, attach_references, match_lines, read_further, read_references, read_texts
-from attlm_fairseq.verbs.inputs import with_references
+from attlm_fairseq.verbs.inputs import ReferenceFiles, with_references
 
 
 def lists(*ids: str, references: tuple[str, ...] = ()) -> list[NbestList]:
@@ -83,7 +84,7 @@ def test_own_references():
     given = lists("u1", references=("a",))
     assert attach_references(given, None) == given
     with pytest.raises(
-        InputError, match=r"list 'u2' has no reference: give files with one line per list \(--refs\), or leave such lists out"
+        InputError, match=r"list 'u2' has no reference: give files with one line per list \(--refs\); --partial-refs leaves"
     ):
         attach_references([*given, *lists("u2")], None)
 
@@ -529,3 +530,42 @@ def test_references_by_id_of_no_list_are_named():
         (nbest,) = with_references(lists("u1"), {"u0": "x", "u1": "a", "u2": "b"})
     assert nbest.references == ("a",)
     assert told == ["note: 2 references are of no list and left over, the first of id 'u0': 1 lists, 3 references with ids"]
+
+
+PARTIAL = [
+    ("r.json", '{"u3": "c", "u1": "a", "u9": "x"}'),
+    ("r.txt", "u1 a\nu9 x\nu3 c\n"),
+    ("r.trn", "a (u1)\nc (u3)\nx (u9)\n"),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), PARTIAL)
+def test_lists_without_references_are_left_out_if_asked_for(name, text, tmp_path):
+    (tmp_path / name).write_text(text)
+    whole = lists("u1", "u2", "u3")
+    with pytest.raises(InputError):
+        ReferenceFiles(tmp_path / name).attach(whole)
+    with collected() as notes:
+        found = ReferenceFiles(tmp_path / name, partial=True).attach(whole)
+    assert [(nbest.id, nbest.references) for nbest in found] == [("u1", ("a",)), ("u3", ("c",))]
+    assert "note: 1 of 3 lists have no reference and are left out" in notes
+    with pytest.raises(InputError, match="none of the 1 lists has a reference, by the ids in the files"):
+        ReferenceFiles(tmp_path / name, partial=True).attach(lists("u2"))
+    with pytest.raises(InputError, match="--partial-refs does not go with --refs-by order"):
+        ReferenceFiles(tmp_path / name, by="order", partial=True).attach(whole)
+
+
+def test_lists_without_own_references_are_left_out_if_asked_for(tmp_path):
+    text = "".join(
+        f'{{"id": "u{n}", "hyps": [{{"text": "a"}}, {{"text": "b"}}]{reference}}}\n' for n, reference in enumerate(("", ', "ref": "b"') * 3)
+    )
+    (tmp_path / "lists.jsonl").write_text(text)
+    (tmp_path / "other.jsonl").write_text(text.replace('"a"', '"b"'))
+    (tmp_path / "other.txt").write_text("b\n" * 6)
+    (tmp_path / "two.txt").write_text("u1 b\nu5 a\n")
+    result = run("eval", tmp_path / "lists.jsonl", tmp_path / "other.jsonl", tmp_path / "other.txt", "--partial-refs")
+    assert "note: 3 of 6 lists have no reference and are left out" in result.stderr
+    assert [line.split()[1] for line in result.stdout.splitlines() if line.startswith(str(tmp_path))][:3] == ["100.00", "0.00", "0.00"]
+    result = run("eval", tmp_path / "lists.jsonl", tmp_path / "other.txt", "--refs", tmp_path / "two.txt", "--partial-refs")
+    assert [line.split()[1] for line in result.stdout.splitlines() if line.startswith(str(tmp_path))][:2] == ["50.00", "50.00"]
+    refused("eval", tmp_path / "lists.jsonl")

@@ -507,6 +507,16 @@ def test_references_with_labels_are_not_paired_by_their_order(kind):
     assert attlm.evaluate(lists, series[["utt1", "utt2"]].to_numpy()).rows[0].interval.score == 0
 
 
+def test_names_of_files_are_no_references(tmp_path):
+    files = [tmp_path / name for name in ("r0", "r1")]
+    for file in files:
+        file.write_text("a\nb\n")
+    lists = [attlm.NbestList(name, [attlm.Hypothesis("a")]) for name in ("0", "1")]
+    with pytest.raises(InputError, match=r"are names of files: give ReferenceFiles\(..\) of them, or Path objects"):
+        attlm.evaluate(lists, list(map(str, files)))
+    assert attlm.evaluate(lists, files).rows[0].interval.score == 50
+
+
 def test_results_share_nothing_with_the_lists_of_the_program(folder):
     lists = [attlm.NbestList("u", [attlm.Hypothesis("the cat", {"am": -1.0}), attlm.Hypothesis("a cat", {"am": -2.0})], ("a cat",))]
     found = attlm.rescore(lists, {"n": "lm.arpa"}, {"n": 1, "am": 1})
