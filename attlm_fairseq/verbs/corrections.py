@@ -23,6 +23,7 @@ from attlm_fairseq.nbest.features.lm_features import default_features
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.text import TextPipeline, text_pipeline
 from attlm_fairseq.verbs.fit_of_references import warn_before_learning
 from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, References, groups_of, lists_of, run_config, with_references
@@ -53,7 +54,19 @@ def learn_corrections(
     steps = check_steps(text_pipeline(text))
     read = with_references(lists_of(lists), refs)
     warn_before_learning(read, steps)
+    if lm is not None:
+        _warn_of_unknown(Path(fspath(lm)), [steps.words(text) for nbest in read for text in nbest.references])
     return learn(read, lm=None if lm is None else Path(fspath(lm)), language=language, text=steps)
+
+
+def _warn_of_unknown(lm: Path, references: Sequence[Sequence[str]]) -> None:
+    """Log if many words of the references are unknown to the LM of the search."""
+    from attlm_fairseq.scoring.kenlm_files import load_kenlm
+
+    model, count = load_kenlm(lm), OOVCount(lm.name)
+    count.add(references, ([word not in model for word in words] for words in references))
+    if warning := count.warning():
+        note(warning)
 
 
 def write_correction_pairs(lists: Lists, refs: References | None, folder: FilePath) -> dict[str, int]:

@@ -201,7 +201,8 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
     if run.confidence is not None and confidence is None:
         note(f"note: {target.name} has no place for word confidences; {', '.join(WITH_CONFIDENCES)} have, and --to ctm and sausage")
     if run.adds_candidates:
-        return _Writer(lambda lists: write_nbest(expanded_for(lists, target.keeps), target, path), confidence)
+        when = "with added candidates" if form is not None and target.name == form.name else f"in {target.name}"
+        return _Writer(lambda lists: write_nbest(expanded_for(lists, target.keeps, when), target, path), confidence)
     if target is not form:
         return _Writer(lambda lists: write_nbest(telling_of_left_out(lists, f"in {target.name}"), target, path), confidence)
     return _Writer(lambda lists: write_nbest(lists, target, path), confidence)

@@ -115,7 +115,8 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
     Raises:
         InputError: the list already has a score of one of these names, which would be lost.
     """
-    if taken := next((name for hypothesis in nbest.hypotheses for name in SCORES if name in hypothesis.scores), None):
+    known_names = {name.removesuffix("_score") for hypothesis in nbest.hypotheses for name in hypothesis.scores}  # HyPoradise adds this end
+    if taken := next((name for name in SCORES if name in known_names), None):
         raise nbest.error(
             f"list {nbest.id!r} already has a score {taken!r}, which corrections would replace. If corrections were applied to these lists "
             "before, leave them out now. Otherwise give this score another name"
@@ -129,7 +130,7 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
         made = _scores(hypothesis.text, words, best[words], known, channel, lm)
         expanded.append(replace(hypothesis, scores=hypothesis.scores | made))
     new = sorted(best.keys() - sources, key=lambda words: (-best[words].score, words))[:size]
-    asked = {words: " ".join(text.split()) for text in further if (words := channel.words_of(text)) not in sources}
+    asked = {words: written[0].rewritten(words) for text in further if (words := channel.words_of(text)) not in sources}
     last = max(hypothesis.rank for hypothesis in nbest.hypotheses)
     for rank, words in enumerate(dict.fromkeys([*new, *asked]), last + 1):
         found = best.get(words, _Found(-math.inf, UNREACHED, 0))

@@ -117,6 +117,7 @@ class _Reader:
         self.inserts: dict[str, float] = {}
         self.stop = 0.0
         self.line = 0
+        self.text = NO_STEPS
 
     def error(self, message: str) -> InputError:
         return InputError(message, path=self.path, line=self.line)
@@ -164,6 +165,10 @@ class _Reader:
     def _add_phrase(self, source: Words, target: Words, log_prob: float, count: float, examples: Words) -> None:
         if not {*source} - {BEGIN, END}:
             raise self.error("the source has no word: what is inserted needs a word of context on one side, in source and target")
+        for word in (*source, *target):
+            if self.text.steps and word not in (BEGIN, END) and self.text.words(word) != [word]:
+                compared = " ".join(self.text.words(word))
+                raise self.error(f"{word!r} is {compared!r} after the steps of '# text =': write that")
         if max(len(source), len(target)) > MAX_WORDS:
             raise self.error(f"a phrase of {max(len(source), len(target))} words, expected at most {MAX_WORDS}")
         for phrase in (source, target):
@@ -206,16 +211,14 @@ def read_table(path: Path) -> Table:
             name, sign, value = text.removeprefix("#").partition("=")
             if sign:
                 about[name.strip()] = value.strip()
+            if sign and name.strip() == "text":
+                reader.text = _steps(value, path)
         elif text.strip() and tuple(text.split("\t")) != COLUMNS:
             reader.add(text.split("\t"))
     reader.line = 0
     if not about.get("lm"):
         raise InputError("names no LM: expected a line '# lm = FILE.arpa'", path=path)
     language = about.get("language", "en")
-    try:
-        steps = check_steps(text_pipeline(about.get("text", "")))
-    except InputError as error:
-        raise InputError(f"the line '# text =': {error}", path=path) from None
     if reader.ways:
         check_language(language)
     best = {source: sorted(rules, key=lambda rule: -rule.log_prob)[:MAX_TARGETS] for source, rules in reader.rules.items()}
@@ -228,5 +231,12 @@ def read_table(path: Path) -> Table:
         int(about["lists"][:18]) if about.get("lists", "").isdecimal() else 0,
         about.get("references", ""),
         about.get("lm of the references", ""),
-        steps,
+        reader.text,
     )
+
+
+def _steps(text: str, path: Path) -> TextPipeline:
+    try:
+        return check_steps(text_pipeline(text.strip()))
+    except InputError as error:
+        raise InputError(f"the line '# text =': {error}", path=path) from None

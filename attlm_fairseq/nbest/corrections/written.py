@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.corrections.alignment import bounded, unbounded
+from attlm_fairseq.nbest.corrections.alignment import bounded, differing_blocks, unbounded
 from attlm_fairseq.nbest.corrections.phrase_list import FROM_LIST
 from attlm_fairseq.nbest.corrections.search import Edge
+from attlm_fairseq.text.phrases import NOT_PUNCTUATION
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
 
 WORD_BY_WORD = ("unicode", "lowercase", "uppercase", "remove-punctuation")  # steps that see no other word
+APOSTROPHES = ("'", "\u2019")
+DANGLING = ",;:-\u2013\u2014\u060c\u3001\uff0c\uff1b\uff1a"  # signs that do not end a text
 
 
 def check_steps(text: TextPipeline) -> TextPipeline:
@@ -25,108 +28,168 @@ def check_steps(text: TextPipeline) -> TextPipeline:
 
 @dataclass(frozen=True)
 class Written:
-    """A text and its words after the text steps.
+    """A text, and its words after the text steps: ``gaps[0] written[1] gaps[1] written[2] ..``.
 
     Attributes:
         words: the words after the steps, between BEGIN and END.
-        pieces: what is written between two spaces. Punctuation without a word belongs to the piece before it.
-        piece_of: for each of ``words``, the place of its piece; -1 for BEGIN and END. Several words may share one (``well-known``).
+        written: how each of ``words`` is written; nothing for BEGIN and END.
+        gaps: what is written after each of ``words`` but END: a space, punctuation, or both. The first begins the text, the last ends it.
         steps: the text steps.
     """
 
     words: tuple[str, ...]
-    pieces: tuple[str, ...]
-    piece_of: tuple[int, ...]
+    written: tuple[str, ...]
+    gaps: tuple[str, ...]
     steps: TextPipeline = NO_STEPS
 
     @staticmethod
     def of(text: str, steps: TextPipeline = NO_STEPS) -> Written:
-        pieces: list[str] = []
-        piece_of: list[int] = []
         words: list[str] = []
-        waiting = ""  # punctuation before the first word
+        written: list[str] = [""]
+        gaps: list[str] = [""]
         for token in text.split():
+            gaps[-1] += " " if gaps[-1] or words else ""
             found = steps.words(token)
-            if found:
-                piece_of += [len(pieces)] * len(found)
-                words += found
-                pieces.append(f"{waiting} {token}".lstrip())
-                waiting = ""
-            elif pieces:
-                pieces[-1] += f" {token}"
-            else:
-                waiting = f"{waiting} {token}".lstrip()
-        return Written(tuple(bounded(" ".join(words))), tuple(pieces), (-1, *piece_of, -1), steps)
+            words += found
+            parts = _parts(token, found, steps)
+            gaps[-1] += parts[0]
+            for surface, gap in zip(parts[1::2], parts[2::2], strict=True):
+                written.append(surface)
+                gaps.append(gap)
+        return Written(tuple(bounded(" ".join(words))), (*written, ""), tuple(gaps), steps)
 
     def corrected(self, edges: Iterable[Edge]) -> str:
         """Return the text that a derivation makes. ``edges`` lead from BEGIN to END.
 
         What is kept is written as it was. What replaces words has their punctuation around it, and a capital letter if they begin
-        with one; in a text of capitals, it is in capitals.
+        with one. The text begins with a capital letter and ends with a sign if it did; a text of capitals stays one. If the steps do
+        not lead from this text to the words of the derivation, it is these words.
         """
-        written: list[str] = []
-        kept: list[int] = []
-        for edge in edges:
-            if edge.rule is None:
-                kept += range(edge.begin, edge.end)
-                continue
-            first, last = self._context(edge)
-            begin, end = edge.begin + first, edge.end - last
-            written += self._kept([*kept, *range(edge.begin, begin)])
-            if edge.rule[0] == FROM_LIST:
-                written += self._with_punctuation(begin, end, edge.rule[2].split(" "))
-            else:
-                target = unbounded(edge.target[first : len(edge.target) - last]).split()
-                written += self._with_punctuation(begin, end, self._with_case(begin, end, target))
-            kept = list(range(end, edge.end))
-        return " ".join([*written, *self._kept(kept)])
+        edges = list(edges)
+        text = self._text(edges)
+        compared = [word for edge in edges for word in edge.target][1:-1]
+        plain = unbounded(compared)
+        return text if not self.steps.steps or self.steps.words(text) == plain.split() else plain
 
-    def _context(self, edge: Edge) -> tuple[int, int]:
-        """Return how many words at the beginning and at the end of an edge stay, as the context of a phrase does."""
+    def rewritten(self, words: Sequence[str]) -> str:
+        """Return the text with other ``words``, as a derivation from the words that differ would make it."""
+        edges: list[Edge] = []
+        place = 0
+        for block in differing_blocks(self.words, words):
+            edges += [Edge(at, at + 1, (self.words[at],), 0.0) for at in range(place, block.begin)]
+            edges.append(Edge(block.begin, block.end, tuple(words[block.target_begin : block.target_end]), 0.0, ("", "", "")))
+            place = block.end
+        return self.corrected([*edges, *(Edge(at, at + 1, (self.words[at],), 0.0) for at in range(place, len(self.words)))])
+
+    def _text(self, edges: Sequence[Edge]) -> str:
+        text, gap, place = (
+            "",
+            "",
+            0,
+        )  # ``gap``: what is to be written before the next word; ``place``: of the first word that is not written yet
+        last = len(self.words) - 1
+        for begin, end, new in (change for edge in edges if edge.rule is not None for change in self._changes(edge)):
+            if place < begin:
+                text += gap + self._kept(place, begin)
+                gap = self.gaps[begin - 1]
+            if begin == end:
+                text, gap = text + _inserted(gap, new, begin == 1, end == last), ""
+            elif new:
+                text, gap = text + gap + new, self.gaps[end - 1]
+            else:
+                gap = _removed(gap, self.gaps[end - 1], begin == 1, end == last)
+            place = end
+        return self._ended(" ".join((text + gap + self._kept(place, last + 1)).split()))
+
+    def _changes(self, edge: Edge) -> list[tuple[int, int, str]]:
+        """Return what an edge changes: words ``[begin, end)`` become a text. The context of a phrase stays."""
         source, target = self.words[edge.begin : edge.end], edge.target
         if edge.rule is not None and edge.rule[0] == FROM_LIST:
-            return 0, 0
+            spelled = edge.rule[2]
+            return [(edge.begin, edge.end, spelled.upper() if self._case is str.upper else spelled)]
         most = min(len(source), len(target))
         first = next((i for i in range(most) if source[i] != target[i]), most)
         last = next((i for i in range(most - first) if source[-1 - i] != target[-1 - i]), most - first)
-        return first, last
+        begin, end = edge.begin + first, edge.end - last
+        new = unbounded(target[first : len(target) - last])
+        return [(begin, end, self._with_case(begin, end, new))] if begin < end or new else []
 
-    def _kept(self, places: Sequence[int]) -> list[str]:
-        """Return how words that stay are written; of a piece that stays in part, only its words."""
-        written: list[str] = []
-        for piece, of_piece in groupby(places, key=self.piece_of.__getitem__):
-            here = list(of_piece)
-            if piece >= 0:
-                whole = self.piece_of[here[0] - 1] != piece != self.piece_of[here[-1] + 1]
-                written += [self.pieces[piece]] if whole else unbounded([self.words[place] for place in here]).split()
-        return written
+    def _kept(self, begin: int, end: int) -> str:
+        """Return what is written from a word to before another one, without the gaps before and after."""
+        return "".join(self.written[place] + (self.gaps[place] if place < end - 1 else "") for place in range(begin, end))
 
-    def _with_punctuation(self, begin: int, end: int, target: Sequence[str]) -> list[str]:
-        """Return words with the punctuation that is written around the words from ``begin`` to ``end``."""
-        if begin == end or not target:
-            return list(target)
-        text = " ".join(target)
-        if self.piece_of[begin] != self.piece_of[begin - 1]:
-            text = self._silent(self.pieces[self.piece_of[begin]]) + text
-        if self.piece_of[end - 1] != self.piece_of[end]:
-            text += self._silent(self.pieces[self.piece_of[end - 1]][::-1])[::-1]
-        return text.split(" ")
-
-    def _silent(self, piece: str) -> str:
-        """Return the beginning of a piece of which the steps leave nothing."""
-        return piece[: next((i for i, sign in enumerate(piece) if self.steps.words(sign)), 0)]
-
-    def _with_case(self, begin: int, end: int, target: Sequence[str]) -> list[str]:
+    def _with_case(self, begin: int, end: int, new: str) -> str:
         """Return words in the case in which the words from ``begin`` to ``end`` are written, where the steps have changed it."""
-        written, compared = " ".join(self.pieces), "".join(self.words[1:-1])
-        case: Callable[[str], str] = str
-        if written.isupper() != compared.isupper():
-            case = str.upper if written.isupper() else str.lower
-        words = list(map(case, target))
-        if words and begin < end:
-            piece = self.pieces[self.piece_of[begin]]
-            letter = piece[len(self._silent(piece)) :][:1]
-            is_first, was_changed = self.piece_of[begin] != self.piece_of[begin - 1], letter != self.words[begin][:1]
-            if letter.isupper() and is_first and (was_changed or case is str.lower):
-                words[0] = words[0][:1].upper() + words[0][1:]
-        return words
+        new = self._case(new)
+        first = self.written[begin][:1] if begin < end else ""
+        is_capital = first.isupper() and (first != self.words[begin][:1] or self._case is str.lower)
+        return new[:1].upper() + new[1:] if is_capital else new
+
+    @property
+    def _case(self) -> Callable[[str], str]:
+        """Return how words in the case of the steps become words in the case of the text."""
+        written, compared = "".join(self.written), "".join(self.words[1:-1])
+        if written.isupper() == compared.isupper() or (written.isupper() and len(self.words) < 4):  # one word may be I or NASA
+            return str
+        return str.upper if written.isupper() else str.lower
+
+    def _ended(self, text: str) -> str:
+        """Return a text with the first letter and the last sign of this one."""
+        if not self.steps.steps:
+            return text
+        opening, closing = self.gaps[0], self.gaps[-1]
+        inner = text.removeprefix(opening).removesuffix(closing)
+        if not self.steps.words(DANGLING):
+            inner = inner.rstrip(DANGLING + " ")
+        first = self.written[1][:1] if len(self.words) > 2 else ""
+        if first.isupper() and first != self.words[1][:1]:
+            inner = inner[:1].upper() + inner[1:]
+        return f"{opening}{inner}{closing}" if inner else text
+
+
+def _parts(token: str, words: Sequence[str], steps: TextPipeline) -> list[str]:
+    """Return a token as gap, word, gap, word, .., gap, with the words as they are written.
+
+    If it cannot be told how each word is written, the token is the first of them, and the others are not written.
+    """
+    if not words:
+        return [token]
+    if not steps.steps:
+        return ["", token, ""]
+    parts = [""]
+    for place, sign in enumerate(token):
+        inside = sign in APOSTROPHES and token[place - 1 : place].isalpha() and token[place + 1 : place + 2].isalpha()
+        is_word = inside or bool(steps.words(sign))
+        if is_word == (len(parts) % 2 == 0):
+            parts[-1] += sign
+        else:
+            parts.append(sign)
+    parts += [""] if len(parts) % 2 == 0 else []
+    if [steps.words(surface) for surface in parts[1::2]] == [[word] for word in words]:
+        return parts
+    return ["", token, ""] + ["", ""] * (len(words) - 1)
+
+
+def _inserted(gap: str, new: str, at_begin: bool, at_end: bool) -> str:
+    """Return a gap with words inserted. They take the place of a sign that stands for a word, such as ``%`` and ``&``."""
+    if any(sign in NOT_PUNCTUATION for sign in gap):
+        kept = "".join(sign for sign in gap if sign not in NOT_PUNCTUATION)
+        return f" {new} {kept}"
+    if at_begin:
+        return f"{gap}{new} "
+    if at_end:
+        return f" {new}{gap}"
+    return f"{gap}{new} " if gap.endswith(" ") else f" {new} "
+
+
+def _removed(before: str, after: str, at_begin: bool, at_end: bool) -> str:
+    """Return one gap for the two around words that are removed."""
+    if at_begin or at_end:
+        return before if at_begin else after
+    if any(map(_opens, before)):
+        return " "
+    return before if before.strip() and not after.strip() else after
+
+
+def _opens(sign: str) -> bool:
+    return unicodedata.category(sign) in ("Ps", "Pi")

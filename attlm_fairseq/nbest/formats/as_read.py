@@ -88,10 +88,12 @@ def all_current(lists: Sequence[NbestList], keeps: Callable[[NbestList], bool]) 
     return lists
 
 
-def expanded_for(lists: Iterable[NbestList], keeps: Callable[[NbestList], bool]) -> Iterator[NbestList]:
+def expanded_for(
+    lists: Iterable[NbestList], keeps: Callable[[NbestList], bool], when: str = "with added candidates"
+) -> Iterator[NbestList]:
     """Yield lists with candidates to write: those of ``keeps`` in the text of their file, others as new lists.
 
-    After the last one, the names of the fields that new lists leave out are logged.
+    After the last one, the names of the fields that new lists leave out are logged, and ``when`` that is so.
     """
     left_out: set[str] = set()
     for nbest in lists:
@@ -99,7 +101,7 @@ def expanded_for(lists: Iterable[NbestList], keeps: Callable[[NbestList], bool])
             left_out.update(extras_of(nbest))
             nbest = as_new(nbest)
         yield nbest
-    tell_of_left_out(left_out, "with added candidates")
+    tell_of_left_out(left_out, when)
 
 
 def telling_of_left_out(lists: Iterable[NbestList], when: str) -> Iterator[NbestList]:

@@ -41,11 +41,12 @@ class ListWriter:
     """Writes lists in the place where they stood; says once if scores have no place there."""
 
     def __init__(self) -> None:
-        self._told = False
+        self._told: set[str] = set()
 
     def lines(self, nbest: NbestList) -> list[str]:
         own = own_text(nbest, FORMAT)
         if row := row_of(nbest):
+            self.tell_of_confidences(nbest)
             return [self._row(nbest, hypothesis, row) for hypothesis in nbest.hypotheses]
         if is_as_read(nbest, own) and nbest.sausage is None:
             return [own.own]
@@ -67,6 +68,7 @@ class ListWriter:
             return own.own
         if not (row := row_of(nbest)):
             return self.edited(own.own, nbest)
+        self.tell_of_confidences(nbest)
         rows = values_of(f"[{own.own}]")
         now = [rows[place_of(nbest, one)] if is_own(one) else _filled(row, one) for one in nbest.hypotheses]
         changed = [_with_scores(value, nbest, hypothesis) for value, hypothesis in zip(now, nbest.hypotheses, strict=True)]
@@ -74,15 +76,19 @@ class ListWriter:
 
     def edited(self, text: str, nbest: NbestList) -> str:
         """Return the text of an utterance with its hypotheses as they are now, and with the word confidences of the first."""
-        new = self._with_hypotheses(text, nbest)
-        if new.startswith("{"):
-            if nbest.sausage is not None:
-                return with_members(new, confidences(nbest))
-            if any(map(is_rescored, nbest.hypotheses)):  # they were of another rescoring, perhaps of another first hypothesis
-                return without_member(new, keys.CONFIDENCES)
+        new = self.with_hypotheses(text, nbest)
+        layout = layout_of(DECODER.decode(new))
+        if not new.startswith("{") or layout is None or layout.is_row:
+            self.tell_of_confidences(nbest)
+            return new
+        if nbest.sausage is not None:
+            return with_members(new, confidences(nbest))
+        if any(map(is_rescored, nbest.hypotheses)):  # they were of another rescoring, perhaps of another first hypothesis
+            return without_member(new, keys.CONFIDENCES)
         return new
 
-    def _with_hypotheses(self, text: str, nbest: NbestList) -> str:
+    def with_hypotheses(self, text: str, nbest: NbestList) -> str:
+        """Return the text of an utterance with its hypotheses as they are now."""
         layout = layout_of(DECODER.decode(text))
         if layout is None:
             raise nbest.error(f"list {nbest.id} is not what was read")
@@ -100,7 +106,7 @@ class ListWriter:
         values = with_values(values, now)
         if layout.container is None:
             if not are_objects and any(map(is_rescored, hypotheses)):
-                self._tell(nbest)
+                self._tell("lists of texts have no place for scores: only the order of the hypotheses changes; see --to jsonl", nbest)
             return values
         new = {layout.container: values}
         for key in layout.columns:
@@ -109,10 +115,15 @@ class ListWriter:
             new[key] = with_values(column, [found[place_of(nbest, hypothesis)] for hypothesis in hypotheses])
         return with_members(text, new if are_objects else new | added_columns(nbest, layout.columns, keys.as_column))
 
-    def _tell(self, nbest: NbestList) -> None:
-        if not self._told:
-            self._told = True
-            note(f"note: {nbest.path}: lists of texts have no place for scores: only the order of the hypotheses changes; see --to jsonl")
+    def tell_of_confidences(self, nbest: NbestList) -> None:
+        """Log that the word confidences of a list are not written, if it has any."""
+        if nbest.sausage is not None:
+            self._tell("lists of this shape have no place for word confidences; see --to jsonl", nbest)
+
+    def _tell(self, what: str, nbest: NbestList) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            note(f"note: {nbest.path}: {what}")
 
 
 def row_of(nbest: NbestList) -> str:
@@ -209,7 +220,10 @@ def new_item(nbest: NbestList) -> str:
     for hypothesis in nbest.hypotheses:
         scores = scores_as_members(hypothesis.scores, nbest, ["text", TOTAL], keys.as_member)
         hypotheses.append(_with_lm_scores(with_members(dumped({"text": hypothesis.text}), scores), nbest, hypothesis))
-    value = with_members(dumped({"ref": references_as_value(nbest)} if nbest.references else {}), {"nbest": f"[{', '.join(hypotheses)}]"})
+    value = with_members(
+        dumped({"ref": references_as_value(nbest)} if nbest.references else {}),
+        {"nbest": f"[{', '.join(hypotheses)}]"} | confidences(nbest),
+    )
     return f"{dumped(nbest.id)}: {value}"
 
 

@@ -350,7 +350,8 @@ def _write_batch(lists: Iterable[NbestList], out: TextIO, file: FileText) -> Non
     texts = []
     for nbest in lists:
         own = own_text(nbest, JsonFormat.name)
-        texts.append(own.own if is_as_read(nbest, own) else writer.edited(own.own, nbest))
+        writer.tell_of_confidences(nbest)
+        texts.append(own.own if is_as_read(nbest, own) else writer.with_hypotheses(own.own, nbest))
         if batch.returned and len(nbest.hypotheses) != batch.returned:
             raise nbest.error(f"list {nbest.id} has {len(nbest.hypotheses)} hypotheses: all lists of the file have {batch.returned}")
     if texts == [item.raw for item in batch.items(1)]:

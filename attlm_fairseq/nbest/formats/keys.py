@@ -57,6 +57,7 @@ NOT_SCORES = frozenset(
         *("rank", "index", "n", "beam", "line", "seek", "start", "end", "begin", "start_time", "end_time", "time", "timestamp", "offset"),
         *(
             "timestamps",
+            "times",
             "duration",
             "length",
             "frames",

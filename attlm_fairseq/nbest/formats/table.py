@@ -170,7 +170,8 @@ class TableFormat(NbestFormat):
             return False
         names, has_header = _names_read(text.file), not text.file.framing[1:]
         read = {name for hypothesis in nbest.hypotheses if hypothesis.verbatim is not None for name in hypothesis.verbatim.names}
-        return read <= {name.strip() for name in names} and (has_header or "rank" not in names)
+        all_scored = all(read <= hypothesis.scores.keys() for hypothesis in nbest.hypotheses)
+        return read <= {name.strip() for name in names} and (has_header or ("rank" not in names and all_scored))
 
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         table: _Table | None = None

@@ -46,8 +46,7 @@ def test_the_words_are_those_of_the_steps():
             written = Written.of(text, steps)
             assert written.words == tuple(bounded(steps.prepared(text)))
             kept = [Edge(place, place + 1, (word,), 0.0) for place, word in enumerate(written.words)]
-            # a sign by itself belongs to a word, so only a text without words has nothing
-            assert written.corrected(kept) == (" ".join(text.split()) if len(written.words) > 2 else "")
+            assert written.corrected(kept) == " ".join(text.split())
 
 
 @pytest.mark.parametrize(
@@ -56,9 +55,9 @@ def test_the_words_are_those_of_the_steps():
         ("bost on", "boston", '"Well-known, U.S. Flights -- from Boston to Denver.'),
         ("from bost on to", "from boston to", '"Well-known, U.S. Flights -- from Boston to Denver.'),
         ("denver </s>", "dallas </s>", '"Well-known, U.S. Flights -- from Bost On to Dallas.'),
-        ("denver </s>", "denver please </s>", '"Well-known, U.S. Flights -- from Bost On to Denver. please'),
+        ("denver </s>", "denver please </s>", '"Well-known, U.S. Flights -- from Bost On to Denver please.'),
         ("<s> well known", "<s> unknown", '"Unknown, U.S. Flights -- from Bost On to Denver.'),
-        ("well", "un", '"Un known U.S. Flights -- from Bost On to Denver.'),
+        ("well", "un", '"Un-known, U.S. Flights -- from Bost On to Denver.'),
         ("flights", "a flight", '"Well-known, U.S. A flight -- from Bost On to Denver.'),
         ("on", "", '"Well-known, U.S. Flights -- from Bost to Denver.'),
         ("to", "into", '"Well-known, U.S. Flights -- from Bost On into Denver.'),
@@ -66,6 +65,46 @@ def test_the_words_are_those_of_the_steps():
 )
 def test_case_and_punctuation_stay(source, target, expected):
     assert corrected(TEXT, (source, target)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "expected"),
+    [
+        ("Um, show me flights to Denver, thank you.", [("<s> um", "<s>"), ("thank you </s>", "</s>")], "Show me flights to Denver."),
+        ("Show flights to Boston, please.", [("please </s>", "</s>")], "Show flights to Boston."),
+        ("Show flights to Boston, please", [("please </s>", "</s>")], "Show flights to Boston"),
+        (
+            "Flights to Denver.",
+            [("<s> flights", "<s> show flights"), ("denver </s>", "denver please </s>")],
+            "Show Flights to Denver please.",
+        ),
+        ("Fares, uh, to Boston?", [("uh", "")], "Fares, to Boston?"),
+        ("Fares (to Boston), please.", [("to boston", "")], "Fares please."),
+        ("It is 3% of fish & chips.", [("3 of", "3 percent of"), ("fish chips", "fish and chips")], "It is 3 percent of fish and chips."),
+        ("AT&T fares", [("at t", "at and t")], "AT and T fares"),
+        ("你好\uff0c世界3\u3002我很好\uff01", [("你好", "您好")], "您好\uff0c世界3\u3002我很好\uff01"),
+        ("A Well-Known flight", [("known", "new")], "A Well-New flight"),
+        ("At 5:30 p.m.", [("m </s>", "am </s>")], "At 5:30 p.am."),
+        ("It costs $5,000", [("$5", "six")], "It costs six,000"),
+        ("e-mail-address", [("mail address", "male address")], "e-male-address"),
+        ("May twenty-seven, please.", [("twenty", "twentieth"), ("seven", "seventh")], "May twentieth-seventh, please."),
+        ("May twenty-seven.", [("twenty", "thirty"), ("seven </s>", "</s>")], "May thirty."),
+        ("May twenty-seven.", [("twenty seven", "twenty and seven")], "May twenty and seven."),
+        ("A.", [("a", "hey")], "Hey."),
+        ("NASA", [("nasa", "nassau")], "Nassau"),
+        ("DIE STRASSE.", [("die strasse", "die straße")], "die straße"),  # no case of these words is this text
+        ("“No?” he said", [("no", "know")], "“Know?” he said"),
+        ("¿Qué tal?", [("qué", "como")], "¿Como tal?"),
+    ],
+)
+def test_signs_and_capitals(text, changes, expected):
+    assert corrected(text, *changes) == expected
+
+
+def test_words_from_elsewhere_are_written_like_the_text():
+    written = Written.of("Show flights from Bost On, please.", STEPS)
+    assert written.rewritten(tuple(bounded("show me the flights from boston please"))) == "Show me the flights from Boston, please."
+    assert written.rewritten(written.words) == "Show flights from Bost On, please."
 
 
 def test_several_changes_of_one_text():
@@ -132,6 +171,9 @@ def test_other_steps_are_refused(tmp_path):
     table = (tmp_path / "c.tsv").read_text(encoding="utf-8")
     (tmp_path / "c.tsv").write_text(table.replace("# text = remove-punctuation", "# text = characters"), encoding="utf-8")
     with pytest.raises(InputError, match=r"c.tsv: the line '# text =': text step characters: corrections compare"):
+        Corrections.load(tmp_path / "c.tsv")
+    (tmp_path / "c.tsv").write_text(f"{table}phrase\tbost on\tBoston\t-0.1\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"c.tsv:\d+: 'Boston' is 'boston' after the steps of '# text =': write that"):
         Corrections.load(tmp_path / "c.tsv")
 
 

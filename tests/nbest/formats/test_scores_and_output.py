@@ -9,12 +9,15 @@ import pytest
 from nbest_samples import (
     BY_ID,
     FAIRSEQ,
+    GENERATE_BATCH,
+    GENERATE_FLAT,
     GENERATE_ONE,
     HYPORADISE,
     HYPORADISE_PRETTY,
     JOSHUA,
     JSONL,
     LEGACY,
+    LISTS,
     MANIFEST,
     MARIAN,
     MLM,
@@ -25,6 +28,8 @@ from nbest_samples import (
     PLAIN_IDS,
     PLAIN_IN_STEP,
     REFERENCE_NBEST,
+    ROW_ARRAY,
+    ROWS,
     SRILM,
     SRILM_MARKED,
     UNNAMED,
@@ -648,10 +653,14 @@ def confident(text: str, name: str) -> str:
     return write(lists, name)
 
 
-@pytest.mark.parametrize("text", [BY_ID, OTHER_NAMES, REFERENCE_NBEST, MANIFEST, WRAPPED, GENERATE_ONE])
+@pytest.mark.parametrize(
+    "text", [BY_ID, OTHER_NAMES, REFERENCE_NBEST, MANIFEST, WRAPPED, GENERATE_ONE, GENERATE_BATCH, GENERATE_FLAT, ROWS, ROW_ARRAY, LISTS]
+)
 def test_word_confidences_stand_in_lists_that_are_objects(text):
-    has_objects = text is not BY_ID
-    written = confident(text, "json")
+    has_objects = text not in (BY_ID, GENERATE_BATCH, GENERATE_FLAT, ROWS, ROW_ARRAY, LISTS)
+    with collected() as notes:
+        written = confident(text, "json")
+    assert any("lists of this shape have no place for word confidences" in line for line in notes) != has_objects
     lists = read(written, "json")
     assert texts(lists[0]) == texts(read(text, "json")[0])
     assert scores(lists[0]) == scores(read(text, "json")[0])
