@@ -9,7 +9,6 @@ from attlm_fairseq.errors import visible
 
 FEW_TYPES = 2  # so many distinct unknown words may be names in a few utterances, unless the rate is high
 HIGH_OOV_RATE = 0.5
-FEW_WORDS = 20  # so few words have no rate
 LOUD_OOV_RATE = 0.05  # above this share of unknown words, text and LM probably differ in case, punctuation or tokenisation
 MAX_WORD_CHARACTERS = 40  # characters shown of an unknown word, which may be a whole line of text without spaces
 EXAMPLES = 50  # sentences with unknown words that are kept, to try text normalisation on
@@ -44,8 +43,7 @@ class OOVCount:
 
     def warning(self) -> str | None:
         """Return a warning if the rate is high, else None. Unknown words are the most common reason why an LM does harm."""
-        few = len(self.unknown) <= FEW_TYPES
-        if self.rate <= LOUD_OOV_RATE or (few and (self.rate < HIGH_OOV_RATE or self.words < FEW_WORDS)):
+        if self.rate <= LOUD_OOV_RATE or (len(self.unknown) <= FEW_TYPES and self.rate < HIGH_OOV_RATE):
             return None
         most_first = sorted(self.unknown.items(), key=lambda item: (-item[1], item[0]))
         commonest = ", ".join(

@@ -46,6 +46,7 @@ RATES = (0.0003, 0.001, 0.003)
 PULLS = (0.003, 0.01, 0.03, 0.1)  # decays towards the trained parameters
 FIRST_PULL = 0.01
 FINER = (0.6, 1.0, 1.7)  # last search of the rate: around the one found
+CLEARLY_BETTER = 0.99  # times a perplexity
 SAMPLE_LINES = 400
 STRETCH_LINES = 50
 WHOLE_TEXT = ContextSpec("all")  # what is fitted on, unless a context is given
@@ -243,7 +244,7 @@ class _Fitting:
         assert self.run.context is not None, "fit_context gives one"
         single = replace(lm, context_sentences=0).load(self.run.device)
         carried, alone = (_ppl(list(read_documents(one, text, self.run.context, self.sample, features=False))) for one in (scorer, single))
-        if alone < carried:
+        if alone < CLEARLY_BETTER * carried:
             note(
                 f"WARNING: {lm.name} is better on each sentence by itself, perplexity {alone:.2f}, than with the state of those before, "
                 f"{carried:.2f} (on {len(self.sample)} lines): fit with --context-sentences 0, and compare"

@@ -167,7 +167,7 @@ def test_fit_tells_if_single_sentences_are_better(folder, lines):  # noqa: F811
         attlm.fit_context("valid", {"lm": "lm.pt"}, find=["neural-cache"])
     carried = attlm.run_config(lms={"lm": "lm.pt"}, context="all")
     single = replace(carried, lms=tuple(replace(lm, context_sentences=0) for lm in carried.lms))
-    better = attlm.perplexity("valid", config=single)[0].ppl < attlm.perplexity("valid", config=carried)[0].ppl
+    better = attlm.perplexity("valid", config=single)[0].ppl < 0.99 * attlm.perplexity("valid", config=carried)[0].ppl
     assert any("lm is better on each sentence by itself" in line for line in notes) == better
 
 

@@ -82,11 +82,8 @@ class Written:
         return self.corrected([*edges, *(Edge(at, at + 1, (self.words[at],), 0.0) for at in range(place, len(self.words)))])
 
     def _text(self, edges: Sequence[Edge]) -> str:
-        text, gap, place = (
-            "",
-            "",
-            0,
-        )  # ``gap``: what is to be written before the next word; ``place``: of the first word that is not written yet
+        text, gap = "", ""  # what is written, and what comes before the next word
+        place = 0  # of the first word that is not written yet
         last = len(self.words) - 1
         for begin, end, new in (change for edge in edges if edge.rule is not None for change in self._changes(edge)):
             if place < begin:
