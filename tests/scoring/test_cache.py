@@ -160,14 +160,14 @@ def test_fit_keeps_what_it_is_not_to_find(folder):  # noqa: F811
     assert again.rows[-1].ppl <= together.rows[-1].ppl + 1e-6
 
 
-@pytest.mark.parametrize("lines", ["the cat sat on the cat\na dog ran\n", "a dog ran\nthe cat sat on the cat\nthe cat ran a dog\n"])
-def test_fit_tells_if_single_sentences_are_better(folder, lines):  # noqa: F811
+@pytest.mark.parametrize(("lines", "better"), [("the cat sat on the cat\na dog ran\n", True), ("ran ran ran ran\nsat\n", False)])
+def test_fit_tells_if_single_sentences_are_better(folder, lines, better):  # noqa: F811
     (folder / "valid").write_text(lines * 8)
     with collected() as notes:
         attlm.fit_context("valid", {"lm": "lm.pt"}, find=["neural-cache"])
     carried = attlm.run_config(lms={"lm": "lm.pt"}, context="all")
     single = replace(carried, lms=tuple(replace(lm, context_sentences=0) for lm in carried.lms))
-    better = attlm.perplexity("valid", config=single)[0].ppl < 0.99 * attlm.perplexity("valid", config=carried)[0].ppl
+    assert (attlm.perplexity("valid", config=single)[0].ppl < 0.99 * attlm.perplexity("valid", config=carried)[0].ppl) == better
     assert any("lm is better on each sentence by itself" in line for line in notes) == better
 
 
