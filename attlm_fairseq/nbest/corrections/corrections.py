@@ -27,7 +27,7 @@ from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, learn_phra
 from attlm_fairseq.nbest.corrections.search import Candidate, KenLMSearch, NoLM, Search, SearchLM
 from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
 from attlm_fairseq.nbest.corrections.table_file import Table, read_table, write_table
-from attlm_fairseq.nbest.corrections.written import check_steps
+from attlm_fairseq.nbest.corrections.written import check_steps, usual_forms
 from attlm_fairseq.nbest.fingerprints import MOST, SOME, TABLE_HASHES, fingerprint
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
@@ -144,7 +144,7 @@ class Corrections(Table):
     @cached_property
     def channel(self) -> Channel:
         """Return the sources of candidates, ready for lists."""
-        return Channel(self.phrases, self.numbers, SpellingSearch(self.letters, self.vocabulary), self.phrase_list, self.text)
+        return Channel(self.phrases, self.numbers, SpellingSearch(self.letters, self.vocabulary), self.phrase_list, self.text, self.usual)
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
@@ -240,11 +240,14 @@ def learn_corrections(
     folder = None
     pairs: list[AlignedPair] = []
     texts: list[str] = []
+    written: list[list[str]] = []
     count = 0
     for nbest in lists:
         if not nbest.references:
             raise nbest.error(f"list {nbest.id!r} has no reference: corrections are learned from lists with references")
-        pairs += align_list([hypothesis.text for hypothesis in nbest.hypotheses], nbest.references, text)
+        hypotheses = [hypothesis.text for hypothesis in nbest.hypotheses]
+        pairs += align_list(hypotheses, nbest.references, text)
+        written += [hypotheses] if text.steps else []
         texts += nbest.references
         count += 1
     if not count:
@@ -263,6 +266,7 @@ def learn_corrections(
         fingerprint(([reference] for reference in texts), TABLE_HASHES),
         own_lm="no" if folder is None else sha256(lm),
         text=text,
+        usual=usual_forms(written, text),
         _folder=folder,
     )
 

@@ -4,10 +4,12 @@ Tab-separated UTF-8 lines ``kind source target ln_p count examples``, after line
 
     phrase   twenty-twond   twenty second   -0.105   14.2   on may twenty-twond in the morning
     keep     flights        flights         -0.012   2731.4
+    written  boston         Boston          -0.002   310
     number   3              pairs           -0.437   42.4
     letter   y              i               -4.1
 
-``phrase``: words, ``<s>`` and ``</s>`` for the sentence boundaries. ``keep``: a word stays. ``number``: numbers of a shape (see
+``phrase``: words, ``<s>`` and ``</s>`` for the sentence boundaries. ``keep``: a word stays. ``written``: how a word is
+written that corrections compare after the steps of ``# text =``. ``number``: numbers of a shape (see
 ``numbers``) are said in this way. ``letter``: of the edit transducer (see ``letters``); a space is ``<space>``, nothing ``<none>``.
 ``ln_p`` is a natural logarithm, at most 0. A phrase of ``ln_p`` 0 that a person adds is as good as certain; the LM still has its say.
 """
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
@@ -25,7 +27,7 @@ from attlm_fairseq.nbest.corrections.alignment import BEGIN, END
 from attlm_fairseq.nbest.corrections.letters import LetterChannel
 from attlm_fairseq.nbest.corrections.numbers import WAYS, NumberChannel, check_language, is_row, number_words
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, Rule, Words
-from attlm_fairseq.nbest.corrections.written import check_steps
+from attlm_fairseq.nbest.corrections.written import UsualForms, check_steps
 from attlm_fairseq.nbest.fingerprints import known_share
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, text_pipeline
 
@@ -46,7 +48,7 @@ class Table:
 
     ``learned_from`` is the fingerprint of their references. ``own_lm`` is the SHA-256 of the LM if that was estimated from these
     references, too, "no" if it was given, and empty if a table of an earlier version does not say. ``text``: the steps after which
-    words are compared; the table and its LM have the words after them.
+    words are compared; the table and its LM have the words after them. ``usual``: how new words are written.
     """
 
     phrases: PhraseTable
@@ -58,6 +60,7 @@ class Table:
     learned_from: str = ""
     own_lm: str = ""
     text: TextPipeline = NO_STEPS
+    usual: UsualForms = field(default_factory=UsualForms)
 
     def share_of(self, references: Iterable[Sequence[str]]) -> float:
         """Return the share of the distinct references that the table was learned from, see ``known_share``."""
@@ -90,6 +93,8 @@ def _rows(table: Table) -> Iterator[tuple[str, ...]]:
         yield "phrase", source, target, f"{rule.log_prob:.4f}", f"{rule.lists:.4g}", EXAMPLES.join(rule.examples)
     for word, log_prob in sorted(table.phrases.kept.items()):
         yield "keep", word, word, f"{log_prob:.4f}", "", ""
+    for word, form in table.usual.forms.items():
+        yield "written", word, form, f"{table.usual.log_probs[word]:.4f}", f"{table.usual.counts[word]:.4g}", ""
     for shape, ways in sorted(table.numbers.log_probs.items()):
         for way, log_prob in sorted(ways.items()):
             yield "number", shape, way, f"{log_prob:.4f}", f"{table.numbers.counts.get(shape, {}).get(way, 0):.4g}", ""
@@ -118,6 +123,9 @@ class _Reader:
         self.stop = 0.0
         self.line = 0
         self.text = NO_STEPS
+        self.forms: dict[str, str] = {}
+        self.form_log_probs: dict[str, float] = {}
+        self.form_counts: dict[str, float] = {}
 
     def error(self, message: str) -> InputError:
         return InputError(message, path=self.path, line=self.line)
@@ -140,6 +148,11 @@ class _Reader:
             if source != target or len(source.split()) != 1:
                 raise self.error(f"found {source!r} that stays {target!r}, expected one word in both columns")
             self.kept[source] = log_prob
+        elif kind == "written":
+            if not self.text.steps or self.text.words(target) != [source]:
+                raise self.error(f"{source!r} written {target!r}, expected a word after the steps of '# text =', and how it is written")
+            self.forms[source], self.form_log_probs[source] = target, log_prob
+            self.form_counts[source] = self._number(count or "0", "count", 0.0)
         elif kind == "number":
             if not is_row(source, target):
                 raise self.error(
@@ -151,7 +164,7 @@ class _Reader:
         elif kind == "letter":
             self._add_letter(source, target, -log_prob)
         else:
-            raise self.error(f"kind {kind!r}, expected phrase, keep, number or letter")
+            raise self.error(f"kind {kind!r}, expected phrase, keep, written, number or letter")
 
     def _number(self, text: str, name: str, least: float) -> float:
         try:
@@ -232,6 +245,7 @@ def read_table(path: Path) -> Table:
         about.get("references", ""),
         about.get("lm of the references", ""),
         reader.text,
+        UsualForms(reader.forms, reader.form_log_probs, reader.form_counts),
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.alignment import bounded, differing_blocks, unbounded
@@ -15,6 +17,8 @@ from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
 
 WORD_BY_WORD = ("unicode", "lowercase", "uppercase", "remove-punctuation")  # steps that see no other word
 APOSTROPHES = ("'", "\u2019")
+SENTENCE_ENDS = ".?!\u3002\uff1f\uff01\u061f"
+USUAL = 0.5  # share of the occurrences that are written in one way, at least
 DANGLING = ",;:-\u2013\u2014\u060c\u3001\uff0c\uff1b\uff1a"  # signs that do not end a text
 
 
@@ -35,15 +39,17 @@ class Written:
         written: how each of ``words`` is written; nothing for BEGIN and END.
         gaps: what is written after each of ``words`` but END: a space, punctuation, or both. The first begins the text, the last ends it.
         steps: the text steps.
+        usual: how new words are usually written; the others are written as they are compared.
     """
 
     words: tuple[str, ...]
     written: tuple[str, ...]
     gaps: tuple[str, ...]
     steps: TextPipeline = NO_STEPS
+    usual: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def of(text: str, steps: TextPipeline = NO_STEPS) -> Written:
+    def of(text: str, steps: TextPipeline = NO_STEPS, usual: Mapping[str, str] | None = None) -> Written:
         words: list[str] = []
         written: list[str] = [""]
         gaps: list[str] = [""]
@@ -56,7 +62,7 @@ class Written:
             for surface, gap in zip(parts[1::2], parts[2::2], strict=True):
                 written.append(surface)
                 gaps.append(gap)
-        return Written(tuple(bounded(" ".join(words))), (*written, ""), tuple(gaps), steps)
+        return Written(tuple(bounded(" ".join(words))), (*written, ""), tuple(gaps), steps, usual or {})
 
     def corrected(self, edges: Iterable[Edge]) -> str:
         """Return the text that a derivation makes. ``edges`` lead from BEGIN to END.
@@ -117,10 +123,17 @@ class Written:
 
     def _with_case(self, begin: int, end: int, new: str) -> str:
         """Return words in the case in which the words from ``begin`` to ``end`` are written, where the steps have changed it."""
-        new = self._case(new)
+        new = self._case(" ".join([self.usual.get(word, word) for word in new.split()]))
         first = self.written[begin][:1] if begin < end else ""
         is_capital = first.isupper() and (first != self.words[begin][:1] or self._case is str.lower)
         return new[:1].upper() + new[1:] if is_capital else new
+
+    def inside(self) -> Iterator[tuple[str, str]]:
+        """Yield each word with how it is written, but for the first of a sentence, and none of a text of capitals."""
+        if self._case is str:
+            for place in range(2, len(self.words) - 1):
+                if not any(sign in SENTENCE_ENDS for sign in self.gaps[place - 1]):
+                    yield self.words[place], self.written[place]
 
     @property
     def _case(self) -> Callable[[str], str]:
@@ -142,6 +155,31 @@ class Written:
         if first.isupper() and first != self.words[1][:1]:
             inner = inner[:1].upper() + inner[1:]
         return f"{opening}{inner}{closing}" if inner else text
+
+
+@dataclass(frozen=True)
+class UsualForms:
+    """How words are usually written where the steps change them: ``forms`` by word, ``log_probs`` (natural), ``counts`` (1 per list)."""
+
+    forms: Mapping[str, str] = field(default_factory=dict)
+    log_probs: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, float] = field(default_factory=dict)
+
+
+def usual_forms(lists: Iterable[Sequence[str]], steps: TextPipeline) -> UsualForms:
+    """Learn how words are written from the texts of lists: names, above all. Each list counts as 1, divided among its texts."""
+    counts: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for texts in lists if steps.steps else ():
+        for text in texts:
+            for word, form in Written.of(text, steps).inside():
+                counts[word][form] += 1 / len(texts)
+    forms, log_probs, seen = {}, {}, {}
+    for word in sorted(counts):
+        form, count = max(counts[word].items(), key=lambda item: (item[1], item[0]))
+        share = count / sum(counts[word].values())
+        if form != word and share > USUAL and steps.words(form) == [word]:
+            forms[word], log_probs[word], seen[word] = form, math.log(share), count
+    return UsualForms(forms, log_probs, seen)
 
 
 def _parts(token: str, words: Sequence[str], steps: TextPipeline) -> list[str]:

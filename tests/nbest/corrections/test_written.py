@@ -163,6 +163,29 @@ def test_texts_are_the_same_with_and_without_steps_where_these_do_nothing():
         ]
 
 
+def test_new_words_are_written_as_the_lists_write_them(tmp_path):
+    lists = lists_of(
+        *PAIRS,
+        *((f"We fly to Boston {end}.", f"we fly to boston {end}") for end in ("now", "today")),
+        ("boston or Boston. Boston? BOSTON", "boston or boston boston boston"),  # two begin sentences
+        ("GO TO DENVER", "go to denver"),
+    )
+    learned = learn_corrections(lists, text=STEPS)
+    assert learned.usual.forms["boston"] == "Boston"
+    assert "please" not in learned.usual.forms
+    assert learned.usual.counts["boston"] == pytest.approx(3)
+    learned.save(tmp_path / "c.tsv")
+    loaded = Corrections.load(tmp_path / "c.tsv")
+    assert loaded.usual.forms == learned.usual.forms
+    expanded = loaded.expand(NbestList("x", [Hypothesis("From bost on, to Miami.", {"am": -1.0})]))
+    assert "From Boston, to Miami." in [hypothesis.text for hypothesis in expanded.hypotheses]
+    table = (tmp_path / "c.tsv").read_text(encoding="utf-8")
+    for wrong in (table.replace("written\tboston\tBoston", "written\tboston\tAustin"), table.replace("# text", "# no text")):
+        (tmp_path / "c.tsv").write_text(wrong, encoding="utf-8")
+        with pytest.raises(InputError, match="expected a word after the steps of '# text =', and how it is written"):
+            Corrections.load(tmp_path / "c.tsv")
+
+
 def test_other_steps_are_refused(tmp_path):
     for steps in ("tokenize:en", "lowercase,characters"):
         with pytest.raises(InputError, match="corrections compare words one by one, by the steps unicode, lowercase"):
