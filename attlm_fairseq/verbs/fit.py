@@ -263,14 +263,12 @@ class _Fitting:
 
     def findable_for(self, lm: LMSpec) -> list[str]:
         """Return what is to be found for the LM: not what only other LMs of the run can have."""
-        if not any({*self.find} & {*able} for able in self.findable.values()):
-            if "unigram-cache" in self.findable[lm.name]:
-                what = f"{' and '.join(self.find)} {'is' if len(self.find) == 1 else 'are'}"
-                raise InputError(f"{lm.name}: {what} for this package's neural LMs; it can have --find unigram-cache")
+        if lm.kenlm is not None and "unigram-cache" not in self.find and len(self.run.lms) == 1:
+            what = f"{' and '.join(self.find)} {'is' if len(self.find) == 1 else 'are'}"
+            raise InputError(f"{lm.name}: {what} for this package's neural LMs; it can have --find unigram-cache")
+        if len(self.run.lms) == 1 or not any({*self.find} & {*able} for able in self.findable.values()):
             return [*self.find]  # loading or scoring says what is wrong
         able = self.findable[lm.name]
-        if len(self.run.lms) == 1:
-            return [*self.find]
         left_out = [name for name in self.find if name not in able]
         if neural := [name for name in left_out if name != "unigram-cache"]:
             note(f"{lm.name}: no {', '.join(neural)}, which is for this package's neural LMs")

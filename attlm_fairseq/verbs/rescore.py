@@ -25,7 +25,7 @@ from attlm_fairseq.nbest.formats import (
     write_nbest,
     write_one_best,
 )
-from attlm_fairseq.nbest.formats.as_read import expanded_for, telling_of_left_out
+from attlm_fairseq.nbest.formats.as_read import expanded_for
 from attlm_fairseq.nbest.formats.ctm import write_ctm
 from attlm_fairseq.nbest.formats.sausage import write_sausages
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -200,9 +200,8 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
     confidence = run.confidence if target.name in WITH_CONFIDENCES else None
     if run.confidence is not None and confidence is None:
         note(f"note: {target.name} has no place for word confidences; {', '.join(WITH_CONFIDENCES)} have, and --to ctm and sausage")
-    if run.adds_candidates:
-        when = "with added candidates" if form is not None and target.name == form.name else f"in {target.name}"
+    is_other = form is None or target.name != form.name
+    if run.adds_candidates or is_other:
+        when = f"in {target.name}" if is_other else "with added candidates"
         return _Writer(lambda lists: write_nbest(expanded_for(lists, target.keeps, when), target, path), confidence)
-    if target is not form:
-        return _Writer(lambda lists: write_nbest(telling_of_left_out(lists, f"in {target.name}"), target, path), confidence)
     return _Writer(lambda lists: write_nbest(lists, target, path), confidence)

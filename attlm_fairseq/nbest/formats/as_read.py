@@ -91,7 +91,7 @@ def all_current(lists: Sequence[NbestList], keeps: Callable[[NbestList], bool]) 
 def expanded_for(
     lists: Iterable[NbestList], keeps: Callable[[NbestList], bool], when: str = "with added candidates"
 ) -> Iterator[NbestList]:
-    """Yield lists with candidates to write: those of ``keeps`` in the text of their file, others as new lists.
+    """Yield lists to write, with candidates or in another format: those of ``keeps`` in the text of their file, others as new lists.
 
     After the last one, the names of the fields that new lists leave out are logged, and ``when`` that is so.
     """
@@ -100,15 +100,6 @@ def expanded_for(
         if not keeps(nbest):
             left_out.update(extras_of(nbest))
             nbest = as_new(nbest)
-        yield nbest
-    tell_of_left_out(left_out, when)
-
-
-def telling_of_left_out(lists: Iterable[NbestList], when: str) -> Iterator[NbestList]:
-    """Yield the lists. After the last one, the names of the fields that another format leaves out are logged."""
-    left_out: set[str] = set()
-    for nbest in lists:
-        left_out.update(extras_of(nbest))
         yield nbest
     tell_of_left_out(left_out, when)
 

@@ -44,9 +44,11 @@ class ListWriter:
         self._told: set[str] = set()
 
     def lines(self, nbest: NbestList) -> list[str]:
+        """Return the lines of a list of JSON lines: one, or one for each hypothesis if these are rows."""
         own = own_text(nbest, FORMAT)
-        if row := row_of(nbest):
+        if are_rows(nbest):
             self.tell_of_confidences(nbest)
+            row = _row_of(nbest)
             return [self._row(nbest, hypothesis, row) for hypothesis in nbest.hypotheses]
         if is_as_read(nbest, own) and nbest.sausage is None:
             return [own.own]
@@ -63,12 +65,14 @@ class ListWriter:
         return own[:begin] + _with_scores(body, nbest, hypothesis) + end
 
     def item(self, nbest: NbestList) -> str:
+        """Return the text of a list within a document, or of its rows."""
         own = own_text(nbest, FORMAT)
         if is_as_read(nbest, own) and nbest.sausage is None:
             return own.own
-        if not (row := row_of(nbest)):
+        if not are_rows(nbest):
             return self.edited(own.own, nbest)
         self.tell_of_confidences(nbest)
+        row = _row_of(nbest)
         rows = values_of(f"[{own.own}]")
         now = [rows[place_of(nbest, one)] if is_own(one) else _filled(row, one) for one in nbest.hypotheses]
         changed = [_with_scores(value, nbest, hypothesis) for value, hypothesis in zip(now, nbest.hypotheses, strict=True)]
@@ -126,14 +130,19 @@ class ListWriter:
             note(f"note: {nbest.path}: {what}")
 
 
-def row_of(nbest: NbestList) -> str:
-    """Return a row of a list without its scores, for new hypotheses; "" if its hypotheses are not rows.
+def are_rows(nbest: NbestList) -> bool:
+    """Return whether the hypotheses of a list stood in rows of their own."""
+    return any(hypothesis.verbatim is not None and hypothesis.verbatim.own for hypothesis in nbest.hypotheses)
+
+
+def _row_of(nbest: NbestList) -> str:
+    """Return a row of a list without its scores, for new hypotheses; "" if there are none.
 
     Next to the id and the references, it has what is the same text in all rows of the list, if there are several.
     """
-    rows = [DECODER.decode(one.verbatim.own.strip().removeprefix(",")) for one in nbest.hypotheses if one.verbatim and one.verbatim.own]
-    if not rows:
+    if all(map(is_own, nbest.hypotheses)):
         return ""
+    rows = [DECODER.decode(one.verbatim.own.strip().removeprefix(",")) for one in nbest.hypotheses if one.verbatim and one.verbatim.own]
     first = rows[0]
     text_key = _text_key(first)
     of_list = {id_key_of(first), text_key, *keys.REFERENCES}

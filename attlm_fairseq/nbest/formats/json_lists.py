@@ -14,7 +14,7 @@ from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.as_read import is_expanded
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, whole_item, write_document
-from attlm_fairseq.nbest.formats.json_edits import FORMAT, ListWriter, new_item, row_of
+from attlm_fairseq.nbest.formats.json_edits import FORMAT, ListWriter, are_rows, new_item
 from attlm_fairseq.nbest.formats.json_text import (
     DECODER,
     Place,
@@ -90,7 +90,7 @@ class JsonFormat(NbestFormat):
         own = text_of(nbest, self.name)
         if own is None or own.file.framing == BATCH or not is_expanded(nbest):
             return False
-        return not (own.numbered and row_of(nbest))  # a row without an id is a list by itself: another one would be another list
+        return not (own.numbered and are_rows(nbest))  # a row without an id is a list by itself: another one would be another list
 
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         first, given = peeked(lists)
