@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, Words
 from attlm_fairseq.nbest.corrections.search import LM_WEIGHT, Edge, Partial, Search, SearchLM, derivation, text_of, words_of
 from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
-from attlm_fairseq.nbest.corrections.written import UsualForms, Written
+from attlm_fairseq.nbest.corrections.written import UsualForm, Written
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
 
@@ -36,7 +36,7 @@ class Channel:
     spelling: SpellingSearch
     phrase_list: SimilarPhrases | None = None
     text: TextPipeline = NO_STEPS  # of the words that are compared
-    usual: UsualForms = field(default_factory=UsualForms)
+    usual: Mapping[str, UsualForm] = field(default_factory=dict)
 
     def words_of(self, text: str) -> Words:
         """Return the words of a text after the text steps, ``bounded``."""
@@ -122,7 +122,7 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
             f"list {nbest.id!r} already has a score {taken!r}, which corrections would replace. If corrections were applied to these lists "
             "before, leave them out now. Otherwise give this score another name"
         )
-    written = [Written.of(hypothesis.text, channel.text, channel.usual.forms) for hypothesis in nbest.hypotheses]
+    written = [Written.of(hypothesis.text, channel.text, channel.usual) for hypothesis in nbest.hypotheses]
     sources = [one.words for one in written]
     best = _candidates(sources, channel, lm, size)
     known = {pair for words in sources for pair in pairwise(words)}

@@ -17,7 +17,7 @@ written that corrections compare after the steps of ``# text =``. ``number``: nu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from attlm_fairseq.nbest.corrections.alignment import BEGIN, END
 from attlm_fairseq.nbest.corrections.letters import LetterChannel
 from attlm_fairseq.nbest.corrections.numbers import WAYS, NumberChannel, check_language, is_row, number_words
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, Rule, Words
-from attlm_fairseq.nbest.corrections.written import UsualForms, check_steps
+from attlm_fairseq.nbest.corrections.written import UsualForm, check_steps
 from attlm_fairseq.nbest.fingerprints import known_share
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, text_pipeline
 
@@ -60,7 +60,7 @@ class Table:
     learned_from: str = ""
     own_lm: str = ""
     text: TextPipeline = NO_STEPS
-    usual: UsualForms = field(default_factory=UsualForms)
+    usual: Mapping[str, UsualForm] = field(default_factory=dict)
 
     def share_of(self, references: Iterable[Sequence[str]]) -> float:
         """Return the share of the distinct references that the table was learned from, see ``known_share``."""
@@ -93,8 +93,8 @@ def _rows(table: Table) -> Iterator[tuple[str, ...]]:
         yield "phrase", source, target, f"{rule.log_prob:.4f}", f"{rule.lists:.4g}", EXAMPLES.join(rule.examples)
     for word, log_prob in sorted(table.phrases.kept.items()):
         yield "keep", word, word, f"{log_prob:.4f}", "", ""
-    for word, form in table.usual.forms.items():
-        yield "written", word, form, f"{table.usual.log_probs[word]:.4f}", f"{table.usual.counts[word]:.4g}", ""
+    for word, usual in table.usual.items():
+        yield "written", word, usual.form, f"{usual.log_prob:.4f}", f"{usual.lists:.4g}", ""
     for shape, ways in sorted(table.numbers.log_probs.items()):
         for way, log_prob in sorted(ways.items()):
             yield "number", shape, way, f"{log_prob:.4f}", f"{table.numbers.counts.get(shape, {}).get(way, 0):.4g}", ""
@@ -123,9 +123,7 @@ class _Reader:
         self.stop = 0.0
         self.line = 0
         self.text = NO_STEPS
-        self.forms: dict[str, str] = {}
-        self.form_log_probs: dict[str, float] = {}
-        self.form_counts: dict[str, float] = {}
+        self.usual: dict[str, UsualForm] = {}
 
     def error(self, message: str) -> InputError:
         return InputError(message, path=self.path, line=self.line)
@@ -151,8 +149,7 @@ class _Reader:
         elif kind == "written":
             if not self.text.steps or self.text.words(target) != [source]:
                 raise self.error(f"{source!r} written {target!r}, expected a word after the steps of '# text =', and how it is written")
-            self.forms[source], self.form_log_probs[source] = target, log_prob
-            self.form_counts[source] = self._number(count or "0", "count", 0.0)
+            self.usual[source] = UsualForm(target, log_prob, self._number(count or "0", "count", 0.0))
         elif kind == "number":
             if not is_row(source, target):
                 raise self.error(
@@ -245,7 +242,7 @@ def read_table(path: Path) -> Table:
         about.get("references", ""),
         about.get("lm of the references", ""),
         reader.text,
-        UsualForms(reader.forms, reader.form_log_probs, reader.form_counts),
+        reader.usual,
     )
 
 

@@ -7,6 +7,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.alignment import bounded, differing_blocks, unbounded
@@ -46,10 +47,10 @@ class Written:
     written: tuple[str, ...]
     gaps: tuple[str, ...]
     steps: TextPipeline = NO_STEPS
-    usual: Mapping[str, str] = field(default_factory=dict)
+    usual: Mapping[str, UsualForm] = field(default_factory=dict)
 
     @staticmethod
-    def of(text: str, steps: TextPipeline = NO_STEPS, usual: Mapping[str, str] | None = None) -> Written:
+    def of(text: str, steps: TextPipeline = NO_STEPS, usual: Mapping[str, UsualForm] | None = None) -> Written:
         words: list[str] = []
         written: list[str] = [""]
         gaps: list[str] = [""]
@@ -123,7 +124,7 @@ class Written:
 
     def _with_case(self, begin: int, end: int, new: str) -> str:
         """Return words in the case in which the words from ``begin`` to ``end`` are written, where the steps have changed it."""
-        new = self._case(" ".join([self.usual.get(word, word) for word in new.split()]))
+        new = self._case(" ".join([self.usual[word].form if word in self.usual else word for word in new.split()]))
         first = self.written[begin][:1] if begin < end else ""
         is_capital = first.isupper() and (first != self.words[begin][:1] or self._case is str.lower)
         return new[:1].upper() + new[1:] if is_capital else new
@@ -157,29 +158,28 @@ class Written:
         return f"{opening}{inner}{closing}" if inner else text
 
 
-@dataclass(frozen=True)
-class UsualForms:
-    """How words are usually written where the steps change them: ``forms`` by word, ``log_probs`` (natural), ``counts`` (1 per list)."""
+class UsualForm(NamedTuple):
+    """How a word is usually written. ``log_prob``: ln of the share of its occurrences; ``lists``: how often it was seen, 1 per list."""
 
-    forms: Mapping[str, str] = field(default_factory=dict)
-    log_probs: Mapping[str, float] = field(default_factory=dict)
-    counts: Mapping[str, float] = field(default_factory=dict)
+    form: str
+    log_prob: float = 0.0
+    lists: float = 0.0
 
 
-def usual_forms(lists: Iterable[Sequence[str]], steps: TextPipeline) -> UsualForms:
+def usual_forms(lists: Iterable[Sequence[str]], steps: TextPipeline) -> dict[str, UsualForm]:
     """Learn how words are written from the texts of lists: names, above all. Each list counts as 1, divided among its texts."""
     counts: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for texts in lists if steps.steps else ():
         for text in texts:
             for word, form in Written.of(text, steps).inside():
                 counts[word][form] += 1 / len(texts)
-    forms, log_probs, seen = {}, {}, {}
+    found = {}
     for word in sorted(counts):
         form, count = max(counts[word].items(), key=lambda item: (item[1], item[0]))
         share = count / sum(counts[word].values())
         if form != word and share > USUAL and steps.words(form) == [word]:
-            forms[word], log_probs[word], seen[word] = form, math.log(share), count
-    return UsualForms(forms, log_probs, seen)
+            found[word] = UsualForm(form, math.log(share), count)
+    return found
 
 
 def _parts(token: str, words: Sequence[str], steps: TextPipeline) -> list[str]:

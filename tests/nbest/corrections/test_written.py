@@ -171,12 +171,12 @@ def test_new_words_are_written_as_the_lists_write_them(tmp_path):
         ("GO TO DENVER", "go to denver"),
     )
     learned = learn_corrections(lists, text=STEPS)
-    assert learned.usual.forms["boston"] == "Boston"
-    assert "please" not in learned.usual.forms
-    assert learned.usual.counts["boston"] == pytest.approx(3)
+    assert learned.usual["boston"].form == "Boston"
+    assert "please" not in learned.usual
+    assert learned.usual["boston"].lists == pytest.approx(3)
     learned.save(tmp_path / "c.tsv")
     loaded = Corrections.load(tmp_path / "c.tsv")
-    assert loaded.usual.forms == learned.usual.forms
+    assert {word: usual.form for word, usual in loaded.usual.items()} == {word: usual.form for word, usual in learned.usual.items()}
     expanded = loaded.expand(NbestList("x", [Hypothesis("From bost on, to Miami.", {"am": -1.0})]))
     assert "From Boston, to Miami." in [hypothesis.text for hypothesis in expanded.hypotheses]
     table = (tmp_path / "c.tsv").read_text(encoding="utf-8")
