@@ -289,6 +289,7 @@ class BLEU(NgramMetric):
         from sacrebleu.metrics import BLEU as SacreBLEU  # noqa: N811
 
         super().__init__(text)
+        self.lowercase = lowercase
         known = [name for name in SacreBLEU.TOKENIZERS if not name.startswith(("spm", "flores", "spBLEU"))]  # these download a model
         if tokenize not in known:
             raise InputError(f"unknown BLEU tokenizer {tokenize!r}; known are {', '.join(known)}")
@@ -334,7 +335,7 @@ _WORD_OR_UNSPACED = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 
 
 class ChrF(NgramMetric):
-    """chrF: character n-grams up to order 6; with ``word_order=2`` chrF++. Equals sacreBLEU's corpus_chrf.
+    """chrF: character n-grams up to order 6. Equals sacreBLEU's corpus_chrf.
 
     Statistics: for each order the n-grams of the hypothesis, of the reference, and matched.
     """
@@ -355,7 +356,8 @@ class ChrF(NgramMetric):
         from sacrebleu.metrics import CHRF
 
         super().__init__(text)
-        self.beta = beta
+        self.char_order, self.word_order, self.beta = char_order, word_order, beta
+        self.lowercase, self.whitespace = lowercase, whitespace
         self._metric = CHRF(char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase, whitespace=whitespace)
 
     def units(self, text: str) -> Sequence[str]:
@@ -380,6 +382,15 @@ class ChrF(NgramMetric):
         return 100.0 * (1 + factor) * precision * recall / np.where(denominator > 0, denominator, 1.0)
 
 
+class ChrFPlusPlus(ChrF):
+    """chrF++: chrF with word n-grams up to order 2."""
+
+    name = "chrF++"
+
+    def __init__(self, *, text: TextPipeline = NO_STEPS, lowercase: bool = False, whitespace: bool = False) -> None:
+        super().__init__(text=text, word_order=2, lowercase=lowercase, whitespace=whitespace)
+
+
 class TER(_SacreBLEU, ErrorRate):
     """Translation edit rate (edits with block shifts), sacreBLEU's corpus_ter. Case is ignored by default, as in sacreBLEU.
 
@@ -400,10 +411,11 @@ class TER(_SacreBLEU, ErrorRate):
         from sacrebleu.metrics import TER as SacreTER  # noqa: N811
 
         super().__init__(text)
+        self.lowercase, self.normalized, self.no_punct, self.asian_support = lowercase, normalized, no_punct, asian_support
         self._metric = SacreTER(normalized=normalized, no_punct=no_punct, asian_support=asian_support, case_sensitive=not lowercase)
 
 
-METRICS: dict[str, type] = {"wer": WER, "cer": CER, "bleu": BLEU, "chrf": ChrF, "ter": TER}
+METRICS: dict[str, type] = {"wer": WER, "cer": CER, "bleu": BLEU, "chrf": ChrF, "chrf++": ChrFPlusPlus, "ter": TER}
 
 
 def make_metric(name: str, *, text: TextPipeline = NO_STEPS, **options: Any) -> Metric:

@@ -167,7 +167,7 @@ def evaluate(
     others: Sequence[NbestFile | FilePath] | Mapping[str, Lists] = (),
     *,
     config: RunConfig | FilePath | None = None,
-    metric: str | Metric = "wer",
+    metric: str | Metric | None = None,
     seed: int = 1,
     confidence: bool = False,
     on_progress: OnProgress = None,
@@ -186,7 +186,7 @@ def evaluate(
         refs: references: files, texts in the order of the lists, or texts by id. None: the lists have their own.
         others: other systems: files of lists or texts, or lists by name.
         config: LMs, weights and decision: a RunConfig or the path of an ``attlm.toml``.
-        metric: ``wer``, ``cer``, ``bleu``, ``chrf``, ``ter``, or a Metric.
+        metric: ``wer``, ``cer``, ``bleu``, ``chrf``, ``chrf++``, ``ter``, or a Metric. None: that of ``config``, else WER.
         seed: random seed for the bootstrap.
         confidence: also measure the word confidences; needs the metric ``wer``. See ``calibration.calibrate``.
         on_progress: called with the number of hypotheses scored since the last call.
@@ -199,7 +199,8 @@ def evaluate(
         InputError: the input is unreadable or wrong, files are of different utterances, an LM has no weight, or confidences
             are asked for with fewer than two utterances or a metric other than WER.
     """
-    metric, run = metric_of(metric), run_config(config)
+    run = run_config(config)
+    metric = metric_of(metric, run)
     require_whole_number("seed", seed)
     features = require_weights(run)
     name = str(lists) if is_file(lists) else "input 1-best"

@@ -418,12 +418,18 @@ def _with_own(nbest: NbestList, given: str | Sequence[str] | None, problem: str)
     return replace(nbest, references=found)
 
 
-def metric_of(metric: str | Metric) -> Metric:
-    """Return the metric itself, or make it from its name.
+def metric_of(metric: str | Metric | None, run: RunConfig) -> Metric:
+    """Return the metric itself, or make it from its name. None: the metric of the run.
 
     Raises:
-        InputError: there is no metric of this name, ``external:`` has no usable command, or the value is not a Metric.
+        InputError: there is no metric of this name, ``external:`` has no usable command, the value is not a Metric, or
+            the run's was one of the user's own.
     """
+    if metric is None:
+        try:
+            return run.metric.make()
+        except InputError as error:
+            raise InputError(f"[metric] {error}", path=run.path) from None
     if not isinstance(metric, str) and not hasattr(metric, "statistics"):
         raise InputError(f"the metric is {_shown(metric)}: expected a name such as 'wer', or a Metric")
     return metric_of_name(metric) if isinstance(metric, str) else metric
@@ -433,7 +439,7 @@ def make_metric(name: str, *, text: str | Iterable[str] | TextPipeline | None = 
     """Make a metric that compares texts after text steps.
 
     Args:
-        name: ``wer``, ``cer``, ``ter``, ``bleu``, ``chrf``, or ``external:COMMAND``.
+        name: ``wer``, ``cer``, ``ter``, ``bleu``, ``chrf``, ``chrf++``, or ``external:COMMAND``.
         text: text steps for hypotheses and references, such as ``"remove-punctuation,lowercase"``.
         options: options of the metric, such as ``tokenize="zh"`` for BLEU.
 

@@ -23,6 +23,7 @@ from attlm_fairseq.nbest.decision.decision import Decision, compared_text
 from attlm_fairseq.nbest.features.length import note_of_means
 from attlm_fairseq.nbest.features.lm_features import default_features, differing_lms, is_lm_feature
 from attlm_fairseq.nbest.fingerprints import fingerprint
+from attlm_fairseq.nbest.metric_spec import spec_of
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.report.report import Report
@@ -240,7 +241,7 @@ def tune(
     lms: Mapping[str, LM] | None = None,
     *,
     config: RunConfig | FilePath | None = None,
-    metric: str | Metric = "wer",
+    metric: str | Metric | None = None,
     options: TuneOptions | None = None,
     on_progress: OnProgress = None,
 ) -> Tuned:
@@ -256,7 +257,7 @@ def tune(
         refs: references: files, texts in the order of the lists, or texts by id. None: the lists have their own.
         lms: LMs by name, as files or objects. Without LMs only the lists' own scores are tuned.
         config: LMs and text steps: a RunConfig or the path of an ``attlm.toml``. Its weights are not used.
-        metric: ``wer``, ``cer``, ``bleu``, ``chrf``, ``ter``, or a Metric.
+        metric: ``wer``, ``cer``, ``bleu``, ``chrf``, ``chrf++``, ``ter``, or a Metric. None: that of ``config``, else WER.
         options: options of the search.
         on_progress: called with the number of hypotheses scored since the last call.
 
@@ -269,7 +270,8 @@ def tune(
     """
     options = TuneOptions() if options is None else options
     require_type("value of options", options, TuneOptions, "TuneOptions(..)")
-    metric, run = metric_of(metric), run_config(config, lms=lms)
+    run = run_config(config, lms=lms)
+    metric = metric_of(metric, run)
     intervals = _intervals(options, run)
     if not run.lms and not run.candidates.table:
         note("WARNING: no LM given: only the lists' own scores are tuned; --lm or --kenlm adds one")
@@ -350,7 +352,15 @@ def _judged(found: Measurement, metric: Metric, run: RunConfig, system: TunedSys
     weights = zeros | weights
     record = _record(found, metric, rows, system, gain, options.seed)
     confidence = fit(found.lists, metric, [(of, zeros | tuned) for of, tuned in answered], decision) if options.confidence else None
-    config = replace(run, weights=weights, decision=decision, candidates=candidates, confidence=confidence, tuned_on=record[TUNED_ON])
+    config = replace(
+        run,
+        weights=weights,
+        decision=decision,
+        candidates=candidates,
+        confidence=confidence,
+        tuned_on=record[TUNED_ON],
+        metric=spec_of(metric),
+    )
     tuned = Tuned(config, metric, rows, system, tuple(options.rules), gain, record, found, title, repeats)
     return replace(tuned, notes=[_verdict(tuned, options, run.candidates), *repeats])
 

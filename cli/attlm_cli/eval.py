@@ -6,12 +6,21 @@ import click
 import cloup
 
 from attlm_cli.decision_options import DecisionChoice, decision_options
-from attlm_cli.options import Results, check_source, format_option, measured_reference_options, metric_options, result_options, seed_option
+from attlm_cli.options import (
+    MetricChoice,
+    Results,
+    check_source,
+    format_option,
+    measured_reference_options,
+    metric_options,
+    result_options,
+    seed_option,
+)
 from attlm_cli.overwriting import check_files, files_of_steps
 from attlm_cli.printing import echo_json, hypotheses_bar, this_command
 from attlm_cli.run_options import run_options
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.metrics import EditRate, Metric
+from attlm_fairseq.nbest.metrics import EditRate
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.evaluate import evaluate
 from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
@@ -41,7 +50,7 @@ from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 def eval_command(
     nbest: tuple[str, ...],
     format_name: str | None,
-    metric: Metric,
+    measured: MetricChoice,
     refs: ReferenceFiles,
     choice: DecisionChoice,
     confidence: bool,
@@ -69,6 +78,7 @@ def eval_command(
       attlm eval test.json test.rescored.json --metric wer
       attlm eval test.json --config attlm.toml
     """
+    metric = measured.of(run)
     check_source(refs.source, run, metric)
     decided = choice.apply(run or RunConfig(), metric)
     if run is not None or choice.weights or results.report or decided.decision.rule != "max":

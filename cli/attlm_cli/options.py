@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.external_metric import PREFIX
 from attlm_fairseq.nbest.formats import FORMATS
+from attlm_fairseq.nbest.metric_spec import MetricSpec
 from attlm_fairseq.nbest.metrics import Metric, make_metric
 from attlm_fairseq.nbest.references import By
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, unused
 from attlm_fairseq.scoring.compute import parse_device
 from attlm_fairseq.text import TextPipeline, remarks
-from attlm_fairseq.verbs.inputs import ReferenceFiles, SourceFile
+from attlm_fairseq.verbs.inputs import ReferenceFiles, SourceFile, metric_of
 
 Decorator = Callable[[Callable], Callable]
 
@@ -202,22 +203,41 @@ measured_reference_options = grouped(
 )
 
 
-def _metric(metric_text: TextPipeline, bleu_tokenize: str, metric: str = "", ter_case_sensitive: bool = False) -> Metric:
-    """Make the metric from its options. Raises InputError for an option of another metric."""
-    tokenize_given = given_option("bleu_tokenize") is not None
-    metric = metric or ("bleu" if tokenize_given else "wer")
-    if tokenize_given and metric != "bleu":
-        raise InputError(f"--bleu-tokenize is for --metric bleu, not for {metric}; --metric-text says what {metric} is to see")
-    if ter_case_sensitive and metric != "ter":
-        raise InputError(f"--ter-case-sensitive is for --metric ter; {metric} is case-sensitive unless --metric-text has lowercase")
-    for line in remarks([metric_text.load()]):
-        note(line)
-    options: dict[str, dict[str, Any]] = {"bleu": {"tokenize": bleu_tokenize}, "ter": {"lowercase": not ter_case_sensitive}}
-    return make_metric(metric, text=metric_text, **options.get(metric, {}))
+@dataclass(frozen=True)
+class MetricChoice:
+    """The metric that the user gave. What is not given is as in ``attlm.toml``, else the default."""
+
+    metric_text: TextPipeline
+    bleu_tokenize: str | None
+    metric: str | None = None
+    ter_case_sensitive: bool = False
+
+    def of(self, run: RunConfig | None = None) -> Metric:
+        """Return the metric. Without ``--metric``, the other options change that of the run.
+
+        Raises:
+            InputError: an option is of another metric, or the run's metric is one of the user's own.
+        """
+        run = run or RunConfig()
+        name = self.metric or ("bleu" if self.bleu_tokenize else run.metric.name)
+        if self.bleu_tokenize and name != "bleu":
+            raise InputError(f"--bleu-tokenize is for --metric bleu, not for {name}; --metric-text says what {name} is to see")
+        if self.ter_case_sensitive and name != "ter":
+            raise InputError(f"--ter-case-sensitive is for --metric ter; {name} is case-sensitive unless --metric-text has lowercase")
+        spec = MetricSpec(name) if self.metric or name != run.metric.name else run.metric
+        text = self.metric_text if given_option("metric_text") else spec.text
+        for line in remarks([text.load()]):
+            note(line)
+        of_bleu = {"tokenize": self.bleu_tokenize} if self.bleu_tokenize else {}
+        of_ter = {"lowercase": False} if self.ter_case_sensitive else {}
+        options = {**spec.options, **of_bleu, **of_ter}
+        if self.metric:  # may be a program
+            return make_metric(name, text=text, **options)
+        return metric_of(None, replace(run, metric=MetricSpec(name, text, options)))
 
 
 def metric_options(choice: bool = True) -> Decorator:
-    """Add the metric options, passed to the command as ``metric``.
+    """Add the metric options, passed to the command as ``measured``.
 
     Without ``choice`` there is no ``--metric``: the other options only say what decision rules compare.
     """
@@ -226,17 +246,15 @@ def metric_options(choice: bool = True) -> Decorator:
         cloup.option(
             "--metric",
             type=METRIC,
-            default="wer",
-            show_default=True,
             help="Metric. external:COMMAND runs a program once. It reads lines of source, hypothesis and reference, "
-            "separated by tabs, and prints one number per line; higher is better.",
+            "separated by tabs, and prints one number per line; higher is better. Default: that of attlm.toml, else wer.",
         ),
         cloup.option("--ter-case-sensitive", is_flag=True, help="Make TER case-sensitive. By default it ignores case, as in sacreBLEU."),
     )
     return grouped(
         "Metric" if choice else "Comparison of texts",
-        "metric",
-        _metric,
+        "measured",
+        MetricChoice,
         *(of_choice if choice else ()),
         cloup.option(
             "--metric-text",
@@ -248,9 +266,8 @@ def metric_options(choice: bool = True) -> Decorator:
         ),
         cloup.option(
             "--bleu-tokenize",
-            default="13a",
-            show_default=choice,
-            help="sacreBLEU's tokenisation: 13a, none, zh, intl, .." + ("" if choice else " For --mbr bleu. Default: as tuned, else none."),
+            help="sacreBLEU's tokenisation: 13a, none, zh, intl, .. "
+            + ("Default: that of attlm.toml, else 13a." if choice else "For --mbr bleu. Default: as tuned, else none."),
         ),
     )
 

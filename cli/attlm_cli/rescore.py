@@ -6,14 +6,13 @@ import click
 import cloup
 
 from attlm_cli.decision_options import DecisionChoice, decision_options
-from attlm_cli.options import format_option, given_option, grouped, list_source_options, metric_options
+from attlm_cli.options import MetricChoice, format_option, given_option, grouped, list_source_options, metric_options
 from attlm_cli.overwriting import check_files
 from attlm_cli.printing import hypotheses_bar
 from attlm_cli.run_options import run_options
 from attlm_cli.shards import rescore_by_ray
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.inputs import NbestFile, SourceFile
 from attlm_fairseq.verbs.rescore import OUTPUTS, RescoreOutput, rescore
@@ -64,7 +63,7 @@ def rescore_command(
     output: RescoreOutput,
     engine: str,
     choice: DecisionChoice,
-    metric: Metric,
+    measured: MetricChoice,
     source: SourceFile | None,
     run: RunConfig,
 ) -> None:
@@ -90,7 +89,7 @@ def rescore_command(
       attlm rescore 'shards/*.gz' -o rescored --engine ray --devices cpu:8
       attlm rescore test.json --lm lm.pt --weight lm=0.4 --weight am_score=1 --to 1best -o test.txt
     """
-    run = choice.apply(run, metric)
+    run = choice.apply(run, measured.of())
     if run.decision.rule == "max" and (option := given_option("metric_text", "bleu_tokenize")):
         raise InputError(f"{option} is for --mbr or --consensus, none of which is given; to measure rescored lists use `attlm eval`")
     if source and not any(lm.uses_source for lm in run.lms):

@@ -10,6 +10,7 @@ import cloup
 
 from attlm_cli.decision_options import rule_options
 from attlm_cli.options import (
+    MetricChoice,
     Results,
     check_source,
     config_output_option,
@@ -27,7 +28,6 @@ from attlm_cli.printing import echo_json, hypotheses_bar, this_command
 from attlm_cli.run_options import run_options
 from attlm_cli.types import INTERVAL, WEIGHT, FiniteRange
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 from attlm_fairseq.verbs.tune import NoGainError, Tuned, TuneOptions, tune
@@ -129,7 +129,7 @@ trust_options = grouped(
 def tune_command(
     nbest: str,
     format_name: str | None,
-    metric: Metric,
+    measured: MetricChoice,
     refs: ReferenceFiles,
     search: dict[str, Any],
     trust: dict[str, Any],
@@ -157,12 +157,13 @@ def tune_command(
       attlm tune dev.nbest --refs dev.en --metric bleu --lm news=lm.pt --mbr bleu -o news.toml
       attlm tune dev.json --kenlm lm.arpa --fix am_score=1 --interval kenlm=0:2
     """
+    metric = measured.of(run)
     check_source(refs.source, run, metric)
     options = TuneOptions(**search, **trust, **others)
     inputs = {"the input": [nbest], "the references": refs.files, "a step of --metric-text": files_of_steps(metric.text)}
     check_files(inputs, {"the output": output, "--report": results.report}, run)
     check_files({"the configuration": [run.path]}, {"--report": results.report})
-    warn_of_unused(output, run, found=("[weights]", "[decision]", "[confidence]"))
+    warn_of_unused(output, run, found=("[weights]", "[decision]", "[confidence]", "[metric]"))
     with hypotheses_bar(nbest, format_name) as bar:
         try:
             tuned = tune(NbestFile(nbest, format_name), refs, config=run, metric=metric, options=options, on_progress=bar.update)

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -380,6 +381,31 @@ def test_tuning_writes_the_text_that_rules_decide_over(lists):
     assert "answers in no list" not in (lists / "page.html").read_text()
     run("tune", "good.json", "--kenlm", "lm.arpa", "--metric-text", STEP)
     assert read_config(lists / "attlm.toml").decision == Decision(text=parse_steps([STEP]))
+
+
+def test_evaluation_and_a_second_tuning_measure_what_was_tuned(lists):
+    def measured(*options: str) -> str:
+        return json.loads(run("eval", "good.json", "--json", *options).stdout)["metric"]
+
+    tuned, wer = ("--config", "attlm.toml"), "tok:whitespace|rapidfuzz"
+    for given, signature in (
+        (["--metric", "chrf++"], "nw:2"),
+        (["--metric", "bleu", "--bleu-tokenize", "char", "--metric-text", "lowercase"], "tok:char|smooth:exp|version:"),
+        (["--metric", "ter", "--ter-case-sensitive"], "case:mixed|tok:tercom"),
+    ):
+        run("tune", "good.json", "--kenlm", "lm.arpa", *given)
+        assert signature in measured(*tuned)
+        assert wer in measured(*tuned, "--metric", "wer")
+        assert wer in measured()
+    assert "tok:none|smooth" in measured(*tuned, "--bleu-tokenize", "none")
+    assert "case:mixed" in measured(*tuned)
+    run("tune", "good.json")  # with the LMs and the metric of attlm.toml
+    assert "case:mixed|tok:tercom" in measured(*tuned)
+    assert measured(*tuned, "--metric-text", "lowercase").endswith("text:lowercase")
+    assert refused("eval", "good.json", *tuned, "--bleu-tokenize", "zh", "--ter-case-sensitive")
+    run("tune", "good.json", "--metric", f"external:{sys.executable} -c 'import sys; [print(len(line)) for line in sys.stdin]'", *tuned)
+    assert "[metric] the weights were tuned for a metric of your own" in refused("eval", "good.json", *tuned)
+    assert wer in measured(*tuned, "--metric", "wer")
 
 
 def test_the_loss_of_unspaced_text_is_tokenised_as_the_metric_is(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,14 @@ import tomlkit
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.fingerprints import fingerprint
+from attlm_fairseq.nbest.metric_spec import MetricSpec, options_of, spec_of
+from attlm_fairseq.nbest.metrics import METRICS, make_metric
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config, unused, write_config
 from attlm_fairseq.scoring.cache import UnigramCache
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.text import Step, TextPipeline, parse_steps
+from attlm_fairseq.text.pipeline import NO_STEPS
 
 EXAMPLE = """\
 # by hand
@@ -54,6 +58,51 @@ def test_reading(tmp_path):
         text=TextPipeline((Step("tokenize", "en"), Step("lowercase"))),
         weights={"attentive": 0.25, "rank": -1.0},
     )
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_metric_comes_back_with_all_its_options(name, tmp_path):
+    path, text = tmp_path / "attlm.toml", parse_steps(["remove-punctuation", "lowercase"])
+    defaults = options_of(METRICS[name])
+    others = {option: not value if isinstance(value, bool) else "zh" if value == "13a" else value + 1 for option, value in defaults.items()}
+    for options in ({}, others, *({option: value} for option, value in others.items())):
+        for steps in (NO_STEPS, text):
+            metric = make_metric(name, text=steps, **options)
+            spec = spec_of(metric)
+            assert spec == MetricSpec(name, steps, options)
+            write_config(path, RunConfig(metric=spec), {})
+            assert ("[metric]" in path.read_text()) == (spec != MetricSpec())
+            again = read_config(path).metric
+            assert again == spec
+            assert again.make().signature([["a"]]) == metric.signature([["a"]])
+
+
+def test_a_metric_of_the_users_is_not_named(tmp_path):
+    path = tmp_path / "attlm.toml"
+    write_config(path, RunConfig(metric=spec_of(make_metric("external:python comet.py", text=parse_steps(["lowercase"])))), {})
+    assert "comet" not in path.read_text()
+    with pytest.raises(InputError, match="a file never says what to run"):
+        read_config(path).metric.make()
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ('name = "rouge"', "unknown metric 'rouge'"),
+        ("name = 3", "name = 3, expected the name of a metric"),
+        ('name = "wer"\ntokenize = "zh"', "metric 'wer' has no option 'tokenize'"),
+        ('name = "bleu"\ntokenize = 3', "tokenize is 3, expected a value such as '13a'"),
+        ('name = "bleu"\ntokenize = "no"', "unknown BLEU tokenizer 'no'"),
+        ('name = "external:rm -r x"', "a file never says what to run"),
+        ('name = "wer"\nlowercase = 1', "lowercase is 1, expected a value such as False"),
+        ('text = { steps = ["no"] }', "[metric.text] 'no' is not a text step"),
+    ],
+)
+def test_a_wrong_metric_is_named(table, message, tmp_path):
+    path = tmp_path / "attlm.toml"
+    path.write_text(f"[metric]\n{table}\n")
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_config(path)
 
 
 def test_writing_keeps_comments_and_gives_the_same_back(tmp_path):

@@ -113,6 +113,8 @@ OPTIONS = [
     ("bleu", {"tokenize": "intl"}, SacreBLEU(tokenize="intl", force=True)),
     ("chrf", {}, SacreCHRF()),
     ("chrf", {"word_order": 2, "lowercase": True}, SacreCHRF(word_order=2, lowercase=True)),
+    ("chrf++", {}, SacreCHRF(word_order=2)),
+    ("chrf++", {"whitespace": True}, SacreCHRF(word_order=2, whitespace=True)),
     ("chrf", {"char_order": 4, "beta": 1, "whitespace": True}, SacreCHRF(char_order=4, beta=1, whitespace=True)),
     ("ter", {}, SacreTER()),
     ("ter", {"lowercase": False, "normalized": True, "no_punct": True}, SacreTER(case_sensitive=True, normalized=True, no_punct=True)),
@@ -167,7 +169,7 @@ def test_score_is_vectorised_over_leading_axes(name):
     assert scores.shape == (3, 4)
     assert all(scores[i, j] == metric.score(statistics[i, j]) for i in range(3) for j in range(4))
     assert metric.score(np.zeros(statistics.shape[-1])) == 0
-    assert metric.higher_is_better == (name in ("bleu", "chrf"))
+    assert metric.higher_is_better == (name in ("bleu", "chrf", "chrf++"))
 
 
 @pytest.mark.parametrize("name", list(METRICS))
@@ -186,7 +188,7 @@ def test_edit_rate_signatures():
 
 
 def test_unknown_names_and_options():
-    with pytest.raises(InputError, match="unknown metric 'rouge'; known are wer, cer, bleu, chrf, ter"):
+    with pytest.raises(InputError, match="unknown metric 'rouge'; known are wer, cer, bleu, chrf, chrf\\+\\+, ter and external"):
         make_metric("rouge")
     with pytest.raises(InputError, match="metric 'wer' has no option 'tokenize'; its options are lowercase"):
         make_metric("wer", tokenize="13a")

@@ -336,7 +336,7 @@ def test_wrong_arguments_are_named(folder):
         "1 cannot be the name of an LM": lambda: attlm.rescore(LISTS, {1: "lm.arpa"}, {1: 1.0}),
         "the weight of n is 'x'": lambda: attlm.rescore(LISTS, {"n": "lm.arpa"}, {"n": np.str_("x")}),
         "the weight of n is .*1j": lambda: attlm.rescore(LISTS, {"n": "lm.arpa"}, {"n": np.complex128(1j)}),
-        "the metric is None": lambda: attlm.evaluate(LISTS, REFERENCES, metric=None),
+        "the metric is 3": lambda: attlm.evaluate(LISTS, REFERENCES, metric=3),
         "the value of options is {'folds': 0}": lambda: attlm.tune(LISTS, REFERENCES, options={"folds": 0}),
         "list '0': its reference is 3": lambda: attlm.evaluate(LISTS, [3, "a"]),
         "list '0': its reference is 4": lambda: attlm.evaluate(LISTS, [["a", 4], "a"]),

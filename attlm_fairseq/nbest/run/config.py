@@ -13,6 +13,7 @@ from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.confidence import Confidence
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.fingerprints import MOST, known_share
+from attlm_fairseq.nbest.metric_spec import MetricSpec
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.conversations import ContextSpec
@@ -37,6 +38,7 @@ class RunConfig:
         candidates: sources of hypotheses that join the lists.
         confidence: scale and coverage of word confidences, if fitted for these weights.
         context: which lists or lines form one conversation; None scores each by itself.
+        metric: what tuning and evaluation measure, if they are not told otherwise.
     """
 
     lms: tuple[LMSpec, ...] = ()
@@ -49,6 +51,7 @@ class RunConfig:
     candidates: CandidateSpec = field(default_factory=CandidateSpec)  # hypotheses that join the lists
     confidence: Confidence | None = None  # None if not fitted for these weights
     context: ContextSpec | None = None  # None: each list or line by itself
+    metric: MetricSpec = field(default_factory=MetricSpec)
 
     def __post_init__(self) -> None:
         plain = {lm.name: lm for lm in self.lms if not lm.mixture}

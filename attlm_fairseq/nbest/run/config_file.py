@@ -13,6 +13,7 @@ from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.confidence import Confidence
 from attlm_fairseq.nbest.decision.decision import EXTERNAL_RULE, RULES, Decision, is_rule
 from attlm_fairseq.nbest.decision.mbr import loss_metric
+from attlm_fairseq.nbest.metric_spec import UNNAMED, MetricSpec
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_entries import (
     FILE,
@@ -150,6 +151,23 @@ def _written_context(spec: ContextSpec, folder: Path) -> dict[str, str]:
     return {"conversations": f"file:{relative(Path(spec.argument), folder)}" if spec.kind == "file" else str(spec)}
 
 
+def _read_metric(value: Any, place: Place) -> MetricSpec:
+    table = dict(as_table(value, place.inner))
+    name = checked(is_text, "the name of a metric")(table.pop("name", MetricSpec.name), Place(place.path, place.name, "name"))
+    text = STEPS.read(table.pop("text", {}), Place(place.path, place.name, "text"))
+    spec = MetricSpec(name, text, table)
+    try:
+        if name != UNNAMED:
+            spec.make()
+    except InputError as error:
+        raise place.inner.error(error) from None
+    return spec
+
+
+def _written_metric(spec: MetricSpec, folder: Path) -> dict[str, Any]:
+    return {"name": spec.name} | ({"text": STEPS.write(spec.text, folder)} if spec.text.steps else {}) | dict(spec.options)
+
+
 def _object(kind: type, entries: Entries, attribute: str = "") -> Entry:
     """Return the entry of a table that is an object with these attributes."""
 
@@ -172,6 +190,7 @@ TABLES: Entries = {
     "decision": _object(Decision, DECISION),
     "confidence": _object(Confidence, CONFIDENCE),
     "context": Entry(_read_context, _written_context),
+    "metric": Entry(_read_metric, _written_metric),
     "corrections": _object(CandidateSpec, CORRECTIONS, "candidates"),
 }
 
