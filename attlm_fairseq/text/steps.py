@@ -61,7 +61,7 @@ def _remove_punctuation(_: str) -> TextFunction:
     def replacement(match: re.Match) -> str:
         before, after = match.string[: match.start()][-1:], match.string[match.end() :][:1]
         if match[0] in _APOSTROPHES and before and unicodedata.category(before)[0] in "LM" and after.isalpha():
-            return match[0]
+            return "'"
         return " " if unicodedata.category(match[0]).startswith("P") else match[0]  # signs such as $ and + are not punctuation
 
     return lambda text: _SIGN.sub(replacement, text)

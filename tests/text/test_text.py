@@ -99,7 +99,7 @@ def test_without_steps_only_white_space_splits():
 )
 def test_steps(steps, text, expected):
     if expected is None:
-        expected = "Well I don't know rock n roll dogs U S $5 c++ don\u2019t a b"
+        expected = "Well I don't know rock n roll dogs U S $5 c++ don't a b"
     assert " ".join(words(steps, text)) == expected
 
 
@@ -167,7 +167,7 @@ def test_any_text_passes_every_step(models, text):
             if name == "unicode":
                 assert found == unicodedata.normalize(argument.upper(), text).split()
             if name == "remove-punctuation":
-                assert not any(unicodedata.category(c)[0] == "P" for word in found for c in word.replace("'", "").replace("\u2019", ""))
+                assert not any(unicodedata.category(c)[0] == "P" for word in found for c in word.replace("'", ""))
 
 
 def test_whisper_english_is_the_normaliser_of_published_error_rates(models, tmp_path):

@@ -72,6 +72,9 @@ NOT_SCORES = frozenset(
         *(LENGTH_PENALTY, *TOTALS, *RETURNED, *LENGTHS, *TOKEN_LOGPROBS, *IDS),
     )
 )
+# times in any unit, without underscores and capitals: start_ms, decode_time, offsetInTicks
+_UNIT = r"(?:in)?(?:ms|msecs?|milliseconds|s|secs?|seconds|frames|samples|ticks)?"
+_TIME = re.compile(rf"t?(?:start|end|begin|offset)(?:time|offset)?{_UNIT}|.*(?:time|timestamp|duration|latency){_UNIT}|rtf")
 # what no other format needs: the order says it, rescoring makes it again, or scores are read by it
 NOT_READ = frozenset(("rank", "index", *TOTALS, LENGTH_PENALTY, *RETURNED))
 COSTS = frozenset(("cost", "nll", "loss", "neg_logprob"))  # smaller is better: read with the other sign
@@ -140,7 +143,7 @@ def is_reference(key: str, container: str | None, others: Container[str]) -> boo
 
 def is_score(key: str) -> bool:
     """Return whether a number of this name is a score of its hypothesis."""
-    return key not in NOT_SCORES
+    return key not in NOT_SCORES and not _TIME.fullmatch(key.replace("_", "").lower())
 
 
 def is_score_column(key: str) -> bool:

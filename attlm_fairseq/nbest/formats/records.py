@@ -75,7 +75,7 @@ def _is_column(key: str, values: Any, count: int) -> bool:
     if not isinstance(values, list) or len(values) != count or key == keys.CONFIDENCES:
         return False
     numbers = all(value is None or is_number(value) for value in values)
-    return (numbers and (keys.is_score_column(key) or key in keys.NOT_SCORES)) or all(isinstance(value, list) for value in values)
+    return (numbers and (keys.is_score_column(key) or not keys.is_score(key))) or all(isinstance(value, list) for value in values)
 
 
 def text_of_value(value: Any) -> str | None:

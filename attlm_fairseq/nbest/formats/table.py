@@ -132,7 +132,7 @@ class _Row:
 class TableFormat(NbestFormat):
     """A header with an id and a text, then one row per hypothesis; the rows of a list are consecutive, best first.
 
-    Other columns of numbers are scores, except ``keys.NOT_SCORES``. All other columns are kept. Written: the rows in the new
+    Other columns of numbers are scores, unless ``keys.is_score`` denies it. All other columns are kept. Written: the rows in the new
     order, with one column per LM and ``total`` at the end.
     """
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from nbest_samples import read, write
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import collected
-from attlm_fairseq.nbest.formats import open_nbest
+from attlm_fairseq.nbest.formats import keys, open_nbest
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 QUOTES = 'u1\t"hello" he said\t-1.0\nu1\t"hello"\t-1.5\nu1\tsay "hi" now\t-2.0\nu2\t"hi\t-2.0\nu2\t5" disk"\t-3.0\n'
@@ -191,3 +193,24 @@ def test_numbers_that_count_are_no_scores(name, text):
 )
 def test_other_whole_numbers_are_scores(name, text):
     assert all(len(hypothesis.scores) == 1 for nbest in read(text, name) for hypothesis in nbest.hypotheses)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["start_ms", "end_ms", "endTime", "end_time_ms", "t_start", "duration_sec", "durationInTicks", "decode_time", "latency_ms", "rtf"],
+)
+def test_times_are_no_scores(name, tmp_path):
+    """The hypotheses of a list may end at different times: a weight would prefer the long ones."""
+    rows = [("u1", "a b", 1200, -1.5), ("u1", "a", 900, -2.5), ("u2", "c", 1300, -0.5)]
+    table, lines = tmp_path / "lists.csv", tmp_path / "lists.jsonl"
+    table.write_text("".join(f"{','.join(map(str, row))}\n" for row in [("id", "text", name, "score"), *rows]))
+    hypotheses = [{"id": row[0], "hyps": [{"text": row[1], name: row[2], "score": row[3]}]} for row in rows[1:]]
+    lines.write_text("".join(json.dumps(row) + "\n" for row in hypotheses))
+    for path in (table, lines):
+        lists = open_nbest(str(path))[1]
+        assert {score for nbest in lists for hypothesis in nbest.hypotheses for score in hypothesis.scores} == {"score"}
+
+
+@pytest.mark.parametrize("name", ["lm", "end_score", "times_two", "sentence_end", "segment_score", "samples", "time_logprob"])
+def test_names_that_contain_a_time_may_be_scores(name):
+    assert keys.is_score(name)
