@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
 
@@ -60,7 +61,7 @@ class ExternalMetric:
         Args:
             command: split as a shell does, but run without a shell.
             timeout: seconds allowed for each run of the command.
-            text: text steps for hypotheses and references.
+            text: text steps for hypotheses and references. Subwords of source sentences are joined, too.
         """
         try:
             self.arguments = shlex.split(command)
@@ -71,6 +72,7 @@ class ExternalMetric:
         self.command = command
         self.text = text
         self.timeout = timeout
+        self._source_text = TextPipeline(tuple(step for step in text.steps if step.name == "join-subwords"))
         self._answers: dict[Line, float] = {}
 
     def compare_all(self, lists: Iterable[NbestList]) -> None:
@@ -114,7 +116,7 @@ class ExternalMetric:
         return text.split()
 
     def _lines(self, hypothesis: str, references: Sequence[str]) -> Iterator[Line]:
-        source = source_of(references)
+        source = self._source_text.prepared(source_of(references))
         for reference in references:
             yield _field(source), _field(self.prepared(hypothesis)), _field(self.prepared(reference))
 
@@ -123,6 +125,8 @@ class ExternalMetric:
         new = [line for line in dict.fromkeys(lines) if line not in self._answers]
         if not new:
             return
+        if not self._answers and not any(source for source, _, _ in new):
+            note(f"note: no source sentences are known: {PREFIX}{self.command} gets blank ones (--source FILE gives them)")
         sent = "".join("\t".join(line) + "\n" for line in new)
         try:
             done = subprocess.run(

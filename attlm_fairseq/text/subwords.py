@@ -91,6 +91,13 @@ class SubwordMarks:
                 return f"WARNING: {self._carry(style)}: {rule} decides over pieces; --metric-text join-subwords:{style} joins them for it"
         return None
 
+    def warning_of_corrections(self) -> str | None:
+        """Return one line if hypotheses carry marks, so that corrections would learn to join them; else None."""
+        for style, count in self.hypotheses.items():
+            if count:
+                return f"WARNING: {self._carry(style)}: corrections are of words; `attlm convert --text join-subwords:{style}` joins them"
+        return None
+
     def _carry(self, style: str) -> str:
         mark = SUBWORD_STYLES[style].mark
         return f"the hypotheses of {self.hypotheses[style]} of {self.lists} lists carry subword marks ({mark})"

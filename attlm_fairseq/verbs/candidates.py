@@ -10,6 +10,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.jackknife import FOLDS
 from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
 from attlm_fairseq.nbest.corrections.spec import expand_for_tuning
+from attlm_fairseq.nbest.corrections.written import WORD_BY_WORD
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -35,9 +36,12 @@ def expanded_for_tuning(
     new = sum(len(nbest.hypotheses) for nbest in expanded) - sum(len(nbest.hypotheses) for nbest in lists)
     note(f"corrections: {new} new hypotheses in {len(lists)} lists")
     if unseen := _unseen(lists, expanded, metric):
+        steps = [str(step) for step in metric.text.steps if step.name in WORD_BY_WORD]
+        others = [str(step) for step in metric.text.steps if step.name not in WORD_BY_WORD]
+        ways = [*([f"with --text {','.join(steps)}"] if steps else []), *([f"from lists after {','.join(others)}"] if others else [])]
         note(
             f"WARNING: {unseen} of them differ from an input hypothesis only in what --metric-text leaves out. If that is not to change, "
-            f"learn corrections with --text {','.join(map(str, metric.text.steps))}"
+            f"learn corrections {', '.join(ways)}"
         )
     if jackknifed:
         note(

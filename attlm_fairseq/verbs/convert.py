@@ -17,7 +17,8 @@ from attlm_fairseq.nbest.formats import Holds, NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.formats.as_read import as_new
 from attlm_fairseq.nbest.formats.lines import SeenIds, main_score, one_line
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
-from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, check_file, lists_to_write
+from attlm_fairseq.text import TextPipeline
+from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, check_file, lists_to_write, text_pipeline
 from attlm_fairseq.verbs.rescore import ONE_BEST
 
 _NEGLIGIBLE = 1e-12  # what rounding of binary fractions leaves
@@ -33,7 +34,7 @@ class Converted:
     lost: tuple[str, ...]
 
 
-def convert(lists: Lists, path: FilePath, to: str) -> Converted:
+def convert(lists: Lists, path: FilePath, to: str, *, text: str | TextPipeline = "") -> Converted:
     """Convert n-best lists to another format.
 
     Args:
@@ -43,6 +44,8 @@ def convert(lists: Lists, path: FilePath, to: str) -> Converted:
         to: the name of the new format. A format that exists both as file and as folder is written as a folder if
             ``path`` ends in ``/``, if ``lists`` is such a folder, or if the file cannot hold the lists (srilm).
             ``1best``, ``1best-kaldi`` and ``1best-sclite`` write the text of each 1-best hypothesis.
+        text: text steps for hypotheses and references, such as ``"join-subwords:bpe,detokenize:en"``. The lists written are
+            then new ones: what only their file's own format keeps is lost, and so are times where the number of words changes.
 
     Returns:
         The counts, and one line for each kind of information lost. Each such line is also logged.
@@ -54,10 +57,13 @@ def convert(lists: Lists, path: FilePath, to: str) -> Converted:
     if isinstance(lists, str | os.PathLike):
         lists = NbestFile(lists)
     source, opened = lists.open() if isinstance(lists, NbestFile) else (None, lists_to_write(lists))
-    return _converted(source, opened, path, to, whole=isinstance(lists, Sequence))
+    steps = text_pipeline(text).load()
+    if steps.steps:
+        source, opened = None, _after(steps, opened)
+    return _converted(source, opened, path, to, whole=isinstance(lists, Sequence), as_new_lists=bool(steps.steps))
 
 
-def convert_parts(files: Sequence[NbestFile], path: FilePath, to: str) -> Converted:
+def convert_parts(files: Sequence[NbestFile], path: FilePath, to: str, *, text: str | TextPipeline = "") -> Converted:
     """Convert the lists of several files or folders, in this order, to one output, as ``convert`` does.
 
     A list without an id that is alone in its file gets the file's name without its ending as id. What only a file's
@@ -66,7 +72,20 @@ def convert_parts(files: Sequence[NbestFile], path: FilePath, to: str) -> Conver
     Raises:
         InputError: as ``convert``, or two lists have the same id.
     """
-    return _converted(None, _of_parts(files), _new_output(path, to), to, as_new_lists=True)
+    return _converted(None, _after(text_pipeline(text).load(), _of_parts(files)), _new_output(path, to), to, as_new_lists=True)
+
+
+def _after(text: TextPipeline, lists: Iterable[NbestList]) -> Iterator[NbestList]:
+    """Yield the lists with their hypotheses and references after the text steps. Times stay if the number of words does."""
+    for nbest in lists:
+        if not text.steps:
+            yield nbest
+            continue
+        hypotheses = []
+        for hypothesis in nbest.hypotheses:
+            new = text.prepared(hypothesis.text)
+            hypotheses.append(replace(hypothesis, text=new, times=hypothesis.times if len(new.split()) == len(hypothesis.times) else ()))
+        yield replace(nbest, hypotheses=hypotheses, references=tuple(map(text.prepared, nbest.references)))
 
 
 def _of_parts(files: Iterable[NbestFile]) -> Iterator[NbestList]:

@@ -12,6 +12,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.metrics import CER, WER, EditRate, Metric, corpus_score
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, parse_steps
+from attlm_fairseq.text.subwords import SubwordMarks
 
 SAMPLE = 1000  # lists looked at
 NORMALISATIONS = (["remove-punctuation"], ["lowercase"], ["remove-punctuation", "lowercase"])
@@ -43,8 +44,12 @@ def warn_before_learning(lists: Sequence[NbestList], text: TextPipeline = NO_STE
 
     ``text``: the steps after which they compare words.
     """
-    some = lists[:SAMPLE]
-    if foreign(some):
+    some, marks = lists[:SAMPLE], SubwordMarks(text)
+    for nbest in some:
+        marks.add(nbest.hypotheses[0].text)
+    if warning := marks.warning_of_corrections():
+        note(warning)
+    elif foreign(some):
         note(FOREIGN.format("the lists"))
     elif found := normalisation(some, WER(text=text)):
         note(

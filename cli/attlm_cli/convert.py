@@ -7,10 +7,12 @@ from pathlib import Path
 import click
 import cloup
 
-from attlm_cli.options import format_option
-from attlm_cli.overwriting import check_files
+from attlm_cli.options import format_option, once
+from attlm_cli.overwriting import check_files, files_of_steps
+from attlm_cli.types import STEPS
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
+from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.convert import TARGETS, convert, convert_parts
 from attlm_fairseq.verbs.inputs import NbestFile
 
@@ -26,7 +28,14 @@ from attlm_fairseq.verbs.inputs import NbestFile
     type=click.Choice(TARGETS, case_sensitive=False),
     help="Format to write. Default: the end of FILE's name, if that is the name of a format, as in lists.csv or lists.moses.gz.",
 )
-def convert_command(nbest: tuple[str, ...], output: str, format_name: str | None, to: str | None) -> None:
+@cloup.option(
+    "--text",
+    type=STEPS,
+    multiple=True,
+    callback=once,
+    help="Text steps for hypotheses and references, such as join-subwords:bpe,detokenize:en. The lists are then new ones.",
+)
+def convert_command(nbest: tuple[str, ...], output: str, format_name: str | None, to: str | None, text: TextPipeline) -> None:
     """Convert the lists of NBEST to another format.
 
     One line on standard error names each kind of information that the new format cannot hold. Existing files are never
@@ -38,12 +47,15 @@ def convert_command(nbest: tuple[str, ...], output: str, format_name: str | None
       attlm convert whisper.json -o lists.jsonl
       attlm convert nbest.csv -o nbest.moses.gz
       attlm convert lists.jsonl -o kaldi/ --to kaldi
+      attlm convert rescored.out --to 1best --text join-subwords:bpe,detokenize:en
       attlm convert decode/logdir/output.* -o lists.jsonl
     """
-    check_files({"the input": list(nbest)}, {"the output": output.rstrip("/") or output}, folders=True)
+    check_files(
+        {"the input": list(nbest), "a step of --text": files_of_steps(text)}, {"the output": output.rstrip("/") or output}, folders=True
+    )
     files = [NbestFile(path, format_name) for path in nbest]
     to = to or _format_of_name(output)
-    found = convert(files[0], output, to) if len(files) == 1 else convert_parts(files, output, to)
+    found = convert(files[0], output, to, text=text) if len(files) == 1 else convert_parts(files, output, to, text=text)
     note(f"{found.list_count} lists, {found.hypothesis_count} hypotheses")
 
 

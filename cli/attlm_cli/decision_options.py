@@ -10,7 +10,7 @@ from attlm_cli.options import given_option, grouped
 from attlm_cli.types import LOSS, WEIGHT, FiniteRange
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.decision.decision import Decision, compared_text, loss_tokenizer
+from attlm_fairseq.nbest.decision.decision import EXTERNAL_RULE, Decision, compared_text, loss_tokenizer
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.run.config import RunConfig
 
@@ -68,6 +68,9 @@ class DecisionChoice:
         rule = self.rule or configured.rule
         if self.scale is not None and rule == "max":
             raise InputError("--scale is of the posteriors that --mbr and --consensus use; the maximum has none")
+        if rule == "max" and self.rule is None and (external := [name for name in configured.scales if name.startswith(EXTERNAL_RULE)]):
+            ways = ", ".join(f"`--mbr {name.removeprefix('mbr-')}`" for name in external)
+            note(f"note: the greatest total decides: {ways} was tuned, too, and a file never says what to run; --max leaves this note out")
         tuned = configured.scale_of(rule)
         scale = self.scale if self.scale is not None else 1.0 if tuned is None else tuned
         own, of_metric = metric.text if metric.text.steps else configured.text, loss_tokenizer(metric, configured.tokenize)
@@ -75,7 +78,7 @@ class DecisionChoice:
         text = (own if same and not metric.text.steps else compared_text(metric, own)).load()
         tokenize = configured.tokenize if same and not given_option("bleu_tokenize") else of_metric
         if rule != "max" and self.scale is None and (changed or not run.lms):  # LMs without weights are refused later
-            if not any(changed.values()):
+            if changed and not any(changed.values()):
                 note("note: all weights are 0: posteriors go by rank, as with rank=-1; --scale 0 makes all hypotheses equally likely")
             elif tuned is None or changed != run.weights:
                 option = "--consensus" if rule == "consensus" else f"--mbr {rule.removeprefix('mbr-')}"

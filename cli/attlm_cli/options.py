@@ -247,7 +247,8 @@ def metric_options(choice: bool = True) -> Decorator:
             "--metric",
             type=METRIC,
             help="Metric. external:COMMAND runs a program once. It reads lines of source, hypothesis and reference, "
-            "separated by tabs, and prints one number per line; higher is better. Default: that of attlm.toml, else wer.",
+            "separated by tabs, and prints one number per line; higher is better. "
+            "Of several references the one with the highest number counts. Default: that of attlm.toml, else wer.",
         ),
         cloup.option("--ter-case-sensitive", is_flag=True, help="Make TER case-sensitive. By default it ignores case, as in sacreBLEU."),
     )

@@ -383,6 +383,27 @@ def test_tuning_writes_the_text_that_rules_decide_over(lists):
     assert read_config(lists / "attlm.toml").decision == Decision(text=parse_steps([STEP]))
 
 
+def test_posteriors_without_weights_go_by_the_decoders_score(lists):
+    hypotheses = [{"text": "c", "am": -9}, {"text": "a b", "am": -1}, {"text": "a b d", "am": -1}]
+    Path("one.jsonl").write_text(json.dumps({"id": "u", "ref": "a b", "hyps": hypotheses}) + "\n")
+    result = run("rescore", "one.jsonl", "--mbr", "wer", "--to", "1best")
+    assert "note: am, the decoder's own score, has weight 1: give it another one, rank=-1 goes by rank" in result.stderr
+    assert result.stdout == "a b\n"
+    assert run("rescore", "one.jsonl", "--mbr", "wer", "--weight", "rank=-9", "--to", "1best").stdout == "c\n"
+    assert rows_of(run("eval", "one.jsonl", "--mbr", "wer").stdout)["rescored, mbr-wer at 1"][0] == "0.00"
+    Path("two.jsonl").write_text('{"id": "u", "ref": "a", "hyps": [{"text": "a", "x": -9, "y": -1}, {"text": "b", "x": -1, "y": -3}]}\n')
+    result = run("rescore", "two.jsonl", "--mbr", "wer", "--to", "1best")
+    assert "unclear which of x, y is the decoder's own score: posteriors go by rank" in result.stderr
+    assert result.stdout == "a\n"
+
+
+def test_a_tuned_program_that_is_not_run_is_told(lists):
+    Path("attlm.toml").write_text('[weights]\nam_score = 1\n[decision]\nscales = { "mbr-external:python comet.py" = 0.5 }\n')
+    said = "`--mbr external:python comet.py` was tuned, too"
+    assert said in run("rescore", "helps.json", "--to", "1best").stderr
+    assert said not in run("rescore", "helps.json", "--to", "1best", "--max").stderr
+
+
 def test_evaluation_and_a_second_tuning_measure_what_was_tuned(lists):
     def measured(*options: str) -> str:
         return json.loads(run("eval", "good.json", "--json", *options).stdout)["metric"]

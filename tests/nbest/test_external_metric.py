@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cli_runs import refused, run
 
+import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.external_metric import ExternalMetric, with_source
 from attlm_fairseq.nbest.metrics import corpus_score, make_metric
@@ -145,3 +146,40 @@ def test_a_file_never_says_which_program_decides(program):
     Path("attlm.toml").write_text(f"[decision]\nrule = 'mbr-{rule}'\n")
     assert "a file never says what to run; give --mbr external:" in refused("rescore", "dev.jsonl", "--weight", "am=1")
     assert "--mbr external: names no command" in refused("rescore", "dev.jsonl", "--mbr", "external:")
+
+
+SOURCED = {"id": "a", "source": "▁der ▁Hu nd", "ref": "the dog", "hyps": [{"text": "▁the ▁do g", "score": -1.5}]}
+
+
+@pytest.mark.parametrize("shape", ["jsonl", "json", "array", "rows", "csv"])
+def test_sources_within_the_lists_reach_the_program(shape, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    nbest = SOURCED | {"hyps": [{"text": "▁the ▁do g", "scores": {"score": -1.5}}]} if shape == "jsonl" else SOURCED
+    row = {"id": "a", "src": SOURCED["source"], "ref": "the dog", "hyp": "▁the ▁do g", "score": -1.5}
+    texts = {"array": json.dumps([nbest]), "rows": json.dumps(row), "csv": f"{','.join(row)}\n{','.join(map(str, row.values()))}\n"}
+    Path("lists").write_text(texts.get(shape, json.dumps(nbest) + "\n"))
+    program = ["import sys", "lines = sys.stdin.readlines()", "open('seen', 'w').writelines(lines)", "print('1\\n' * len(lines), end='')"]
+    Path("program.py").write_text("\n".join(program))
+    assert attlm.read_nbest("lists")[0].source == SOURCED["source"]
+    said = run("eval", "lists", "--metric", f"external:{sys.executable} program.py", "--metric-text", "join-subwords:sentencepiece")
+    assert Path("seen").read_text() == "der Hund\tthe dog\tthe dog\n"
+    assert "no source sentences" not in said.stderr
+    run("convert", "lists", "-o", "again.jsonl")
+    assert attlm.read_nbest("again.jsonl")[0].source == SOURCED["source"]
+
+
+def test_rows_of_several_sources_have_none(tmp_path):
+    """The column is something else, such as the system that a hypothesis comes from; it is kept as what is not read."""
+    rows = [{"id": "a", "source": system, "hyp": text, "score": -1.0} for system, text in (("mt1", "x"), ("mt2", "y"))]
+    (tmp_path / "rows.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "rows.csv").write_text("id,source,hyp\n" + "".join(f"a,{row['source']},{row['hyp']}\n" for row in rows))
+    for name in ("rows.json", "rows.csv"):
+        [nbest] = attlm.read_nbest(tmp_path / name)
+        assert nbest.source is None
+        assert "source" in nbest.verbatim.extras
+
+
+def test_no_sources_are_told_once_and_small_differences_are_shown(program):
+    result = run("eval", "dev.jsonl", "--metric", f"external:{program}")
+    assert result.stderr.count("no source sentences are known") == 1
+    assert "1.5000" in result.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -304,3 +305,31 @@ def test_several_inputs_become_one_output(tmp_path, monkeypatch):
     result = run("convert", "more.csv", "more.csv", "-o", "twice.jsonl", code=2)
     assert "more.csv:2: an earlier list has the id 'u1', too: expected another id for each list of these files" in result.output
     assert not Path("twice.jsonl").exists()
+
+
+GENERATED = "S-1\tzwei\nT-1\tb b\nH-1\t-0.1\tba@@ b b\nP-1\t-0.1 -0.1 -0.1 -0.1\n"
+GENERATED += "S-0\teins\nT-0\ta a .\nH-0\t-0.1\ta a .\nP-0\t-0.1 -0.1 -0.1 -0.1\n"
+
+
+def test_text_steps_change_hypotheses_and_references(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("generated").write_text(GENERATED)
+    result = run("convert", "generated", "--to", "jsonl", "--text", "join-subwords:bpe,detokenize:en", "-o", "words.jsonl")
+    assert "jsonl has no place for P: lost" in result.stderr
+    words, read = attlm.read_nbest("words.jsonl"), attlm.read_nbest("generated")
+    assert [(nbest.id, nbest.hypotheses[0].text, nbest.references, nbest.source) for nbest in words] == [
+        ("1", "bab b", ("b b",), "zwei"),
+        ("0", "a a.", ("a a.",), "eins"),
+    ]
+    assert [nbest.hypotheses[0].scores for nbest in words] == [nbest.hypotheses[0].scores for nbest in read]
+    assert run("convert", "generated", "--to", "1best", "--text", "join-subwords:bpe").stdout == "bab b\na a .\n"
+    one_by_one = [replace(nbest, hypotheses=[replace(nbest.hypotheses[0], times=((0.0, 1.0),) * 3)]) for nbest in read]
+    attlm.convert(one_by_one, "times.jsonl", "jsonl", text="join-subwords:bpe")
+    assert [len(nbest.hypotheses[0].times) for nbest in attlm.read_nbest("times.jsonl")] == [0, 3]  # of words that are still there
+
+
+def test_texts_in_another_order_than_their_numbers_are_told(tmp_path):
+    (tmp_path / "generated").write_text(GENERATED)
+    assert "not in the order of their numbers" in run("convert", tmp_path / "generated", "--to", "1best").stderr
+    assert "not in the order of their numbers" in run("rescore", tmp_path / "generated", "--weight", "fairseq=1", "--to", "1best").stderr
+    assert "order of their numbers" not in run("convert", tmp_path / "generated", "--to", "1best-kaldi").stderr

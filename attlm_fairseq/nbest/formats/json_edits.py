@@ -229,8 +229,11 @@ def new_item(nbest: NbestList) -> str:
     for hypothesis in nbest.hypotheses:
         scores = scores_as_members(hypothesis.scores, nbest, ["text", TOTAL], keys.as_member)
         hypotheses.append(_with_lm_scores(with_members(dumped({"text": hypothesis.text}), scores), nbest, hypothesis))
+    told = ({"source": nbest.source} if nbest.source is not None else {}) | (
+        {"ref": references_as_value(nbest)} if nbest.references else {}
+    )
     value = with_members(
-        dumped({"ref": references_as_value(nbest)} if nbest.references else {}),
+        dumped(told),
         {"nbest": f"[{', '.join(hypotheses)}]"} | confidences(nbest),
     )
     return f"{dumped(nbest.id)}: {value}"

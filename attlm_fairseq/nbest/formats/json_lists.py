@@ -57,7 +57,7 @@ class JsonFormat(NbestFormat):
     """
 
     name = FORMAT
-    holds = Holds(references=True, scores=True, score_name=keys.as_member)
+    holds = Holds(references=True, sources=True, scores=True, score_name=keys.as_member)
 
     def matches(self, head: str) -> bool:
         return _MATCHES.match(head) is not None
@@ -223,7 +223,7 @@ def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[Nb
                 yield current
             text, is_row, count = ListText(file, item.before), record.is_row, count + 1
             text.numbered = item.key is None and record.id is None
-            current, known = NbestList(name, [], (), item.line, text, path=reader.path), {}
+            current, known = NbestList(name, [], (), item.line, text, path=reader.path, source=record.source), {}
         elif file.framing != LINES:
             text.own += item.before
         text.own += item.raw
@@ -236,6 +236,9 @@ def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[Nb
         if is_row:
             told = {"references": " / ".join(filter(str.strip, record.references)), "offsets": item.value.get("offset")}
             require_one_utterance(known, told, name, reader.path, item.line)
+        if record.source != current.source:  # of rows: it is no sentence that all of them translate
+            current.source = None
+            text.extras = (*text.extras, "source")
         if not any(current.references):
             current.references = record.references or current.references
         text.extras = tuple(sorted({*text.extras, *record.extras}))

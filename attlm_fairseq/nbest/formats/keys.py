@@ -37,6 +37,7 @@ REFERENCES = (
     *("ref", "refs", "reference", "references", "text_reference", "reference_text", "ref_text", "target", "ground_truth", "truth"),
     *("gold", "label", "output", *TEXTS_OR_REFERENCES),
 )
+SOURCES = ("source", "src", "source_text", "src_text", "source_sentence")  # the sentence that is translated
 OF_HYPOTHESES_TOO = ("label", "output")  # of tables: a reference unless it differs within a list, such as what is right or wrong
 TOKENS = ("tokens", "sequence", "words")  # a hypothesis' text as a list of its tokens, if it has no other
 SEGMENTS = ("segments", "transcription")  # a hypothesis' text in pieces, if it has no other

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.lines import distinct, one_line, quoted
 from attlm_fairseq.nbest.nbest_list import NbestList
 
@@ -34,7 +35,21 @@ def write_one_best(lists: Iterable[NbestList], path: str, style: str = "text") -
     """
     line_of = ONE_BEST_STYLES[style]
     with whole_file(path) as out:
-        for nbest in lists if style == "text" else distinct(lists, f"1best-{style}"):
+        for nbest in _told_of_order(lists) if style == "text" else distinct(lists, f"1best-{style}"):
             if style != "text" and (re.search(r"\s", nbest.id) or not nbest.id):
                 raise InputError(f"the id {quoted(nbest.id)} is empty or has white space in it: {style} lines cannot hold it")
             out.write(line_of(nbest.id, one_line(nbest.hypotheses[0].text)) + "\n")
+
+
+def _told_of_order(lists: Iterable[NbestList]) -> Iterator[NbestList]:
+    """Yield the lists. Log at the end if their numbers do not rise: lines without ids would be taken for those of a corpus in order."""
+    last, turned = -1, False
+    for nbest in lists:
+        number = int(nbest.id) if re.fullmatch("[0-9]{1,18}", nbest.id) else last
+        turned, last = turned or number < last, number
+        yield nbest
+    if turned:
+        note(
+            "note: the lists are not in the order of their numbers, and so are the texts written; "
+            "`--to 1best-kaldi | sort -n | cut -d ' ' -f 2-` sorts them"
+        )

@@ -124,7 +124,8 @@ def id_key_of(value: Mapping[str, Any]) -> str | None:
 
 @dataclass(slots=True)
 class Record:
-    """An utterance as read. ``id`` is None if it has none; ``extras`` are the names of what is neither text, score, reference nor id.
+    """An utterance as read. ``id`` is None if it has none; ``extras`` are the names of what is neither text, score, reference,
+    source nor id.
 
     ``container`` is the key of the hypotheses; None if the utterance is a list, or has one text (``is_row``).
     """
@@ -135,6 +136,7 @@ class Record:
     extras: set[str]
     is_row: bool
     container: str | None = None
+    source: str | None = None
 
 
 @dataclass(slots=True)
@@ -176,8 +178,10 @@ class Reader:
         id_key = id_key_of(whole)
         if not layout.is_row:
             extras |= whole.keys() - used
-        extras -= {reference_key, id_key, *keys.NOT_READ}
-        return Record(whole.get(id_key or ""), references, hypotheses, extras, layout.is_row, layout.container)
+        source_key = next((key for key in keys.SOURCES if key not in used and isinstance(whole.get(key), str)), None)
+        source = place.text(whole[source_key], source_key) if source_key is not None else None
+        extras -= {reference_key, source_key, id_key, *keys.NOT_READ}
+        return Record(whole.get(id_key or ""), references, hypotheses, extras, layout.is_row, layout.container, source)
 
     def set_apart_counts(self, lists: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         """Find the numbers that count hypotheses, in the hypotheses of the first lists that are objects. They are no scores."""

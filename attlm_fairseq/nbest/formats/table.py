@@ -55,6 +55,7 @@ class Columns:
     id: int
     text: int
     reference: int | None
+    source: int | None
     undecided: list[int]
     scores: dict[int, str] = field(default_factory=dict)
     extras: list[str] = field(default_factory=list)
@@ -73,8 +74,9 @@ class Columns:
         if not ids or not texts or len(set(map(_compared, header))) < len(names):
             return None
         reference = next((first[name] for name in keys.REFERENCES if name in first and first[name] != texts[0]), None)
-        others = [place for place in range(len(names)) if place not in (ids[0], texts[0], reference)]
-        return Columns([name.strip() for name in header], names, ids[0], texts[0], reference, others)
+        source = next((first[name] for name in keys.SOURCES if name in first), None)
+        others = [place for place in range(len(names)) if place not in (ids[0], texts[0], reference, source)]
+        return Columns([name.strip() for name in header], names, ids[0], texts[0], reference, source, others)
 
     def set_apart_counts(self, lists: Sequence[Sequence[Sequence[str]]], path: str) -> None:
         """Find the columns that count hypotheses or rows, in the rows of the first lists. They are no scores."""
@@ -94,6 +96,16 @@ class Columns:
             self.reference = None
             self.extras.append(self.names[place])
             note(f"note: {path}: the column {quoted(self.names[place])} differs within a list: it is not read as the reference")
+
+    def set_apart_source(self, lists: Sequence[Sequence[Sequence[str]]]) -> None:
+        """Find out by the rows of the first lists whether a column that may be the source sentence is something else."""
+        place = self.source
+        if place is None:
+            return
+        values = [{row[place] for row in rows} - {""} for rows in lists]
+        if any(len(of_list) > 1 or any(map(is_number, of_list)) for of_list in values):
+            self.source = None
+            self.undecided.append(place)
 
     def decide(self, rows: Sequence[Sequence[str]]) -> None:
         """Decide which columns are scores: those with a score's name, and others if all values of the first list are numbers.
@@ -329,6 +341,7 @@ def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str, bl
     first_rows = [[row.fields for row in of_list] for _, of_list in first_groups]
     columns.set_apart_counts(first_rows, path)
     columns.set_apart_reference(first_rows, path)
+    columns.set_apart_source(first_rows)
     for name, of_list in itertools.chain(first_groups, groups):
         first, found_any = of_list[0], True
         if not seen.add(name):
@@ -339,7 +352,9 @@ def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str, bl
         reference = _reference(of_list, columns, name, path)
         references = (reference,) if columns.reference is not None and (reference or blank_references) else ()
         text = ListText(file, first.before, size=len(of_list), extras=tuple(columns.extras))
-        nbest = NbestList(name, [], references, first.line, text, path=path)
+        sources = {row.fields[columns.source] for row in of_list} - {""} if columns.source is not None else set()
+        source = sources.pop() if len(sources) == 1 else None
+        nbest = NbestList(name, [], references, first.line, text, path=path, source=source)
         for rank, row in enumerate(of_list, 1):
             raw = HypothesisText((row.before if rank > 1 else "") + row.raw)
             nbest.hypotheses.append(Hypothesis(row.fields[columns.text], _scores(row, columns, reader), rank, verbatim=raw))
@@ -499,6 +514,8 @@ class _Table:
                 fields[place] = ""
         if columns.reference is not None:
             fields[columns.reference] = next(iter(nbest.references), "")
+        if columns.source is not None and nbest.source is not None:
+            fields[columns.source] = nbest.source
         fields[columns.id] = rows[0][columns.id]
         fields[columns.text] = one_line(hypothesis.text) if self.delimiter == "\t" else hypothesis.text
         return fields

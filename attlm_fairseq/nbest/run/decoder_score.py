@@ -26,7 +26,8 @@ def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: Nbes
 def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList) -> tuple[dict[str, float], str]:
     """Return the weights with 1 for the decoder's own score, unless the weights already cover it, and a line for the user.
 
-    It is added if an LM of the run, or a feature of its LMs, has a weight and neither a score of the list nor ``rank`` has one.
+    It is added if an LM of the run, or a feature of its LMs, has a weight and neither a score of the list nor ``rank`` has one. It is
+    also added if there are no weights at all and the decision goes by posteriors.
     The decoder's score is the only score of the list, or the one with a name in DECODER_SCORES.
 
     Args:
@@ -44,13 +45,18 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
     own = _own_scores(nbest, lms | earlier)
     names = [lm.name for lm in run.scored]
     of_lms = any(weight and (name in names or is_lm_feature(name, names)) for name, weight in weights.items())
-    if not of_lms or any(name in weights for name in (*own, "rank")) or not own:
+    by_rank = not weights and run.decision.rule != "max"
+    if not (of_lms or by_rank) or any(name in weights for name in (*own, "rank")) or not own:
         return dict(weights), ""
     everywhere = [name for name in own if nbest.sparse or all(name in hypothesis.scores for hypothesis in nbest.hypotheses)]
     decoder = main_score(everywhere)
     if decoder is None:
+        if by_rank:
+            found = ", ".join(own)
+            return {}, f"note: no weight is given, and it is unclear which of {found} is the decoder's own score: posteriors go by rank"
         return dict(weights), f"WARNING: none of the lists' own scores ({', '.join(own)}) has a weight: the LMs decide alone"
-    line = f"note: {decoder}, the decoder's own score, has weight 1: give it another one, or 0 to let the LMs decide alone"
+    otherwise = "rank=-1 goes by rank" if by_rank else "or 0 to let the LMs decide alone"
+    line = f"note: {decoder}, the decoder's own score, has weight 1: give it another one, {otherwise}"
     return {**weights, decoder: 1.0}, line
 
 

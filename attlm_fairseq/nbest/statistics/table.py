@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,8 +17,11 @@ def as_table(rows: Sequence[Row], metric: ScoreOfSums, against: str) -> str:
     """
     from tabulate import tabulate
 
+    decimals = 4 if metric.bounds == (-math.inf, math.inf) else 2  # of a scale that is not known, such as COMET's from 0 to 1
     head = ("", metric.name.upper(), "95 % interval", against)
-    table = tabulate([_cells(row) for row in rows], head, "plain", disable_numparse=True, colalign=("left", "right", "left", "left"))
+    table = tabulate(
+        [_cells(row, decimals) for row in rows], head, "plain", disable_numparse=True, colalign=("left", "right", "left", "left")
+    )
     if any(row.folds for row in rows):
         table += "\np of cross-validated rows allows for folds whose weights were tuned on the same lists"
     return table
@@ -52,9 +56,10 @@ def error_table(counts: Mapping[str, ErrorCounts], unit: str) -> str:
     return tabulate(rows, head, "plain", disable_numparse=True, colalign=("left", "right", "right", "right", "right", "right"))
 
 
-def _cells(row: Row) -> tuple[str, str, str, str]:
+def _cells(row: Row, decimals: int) -> tuple[str, str, str, str]:
     compared = ""
     if row.comparison:
         p_value = "on the lists tuned on" if row.in_sample else f"p = {row.comparison.p_value:.3f}"
-        compared = f"{row.comparison.difference.score:+.2f}, {p_value}"
-    return row.label, f"{row.interval.score:.2f}", f"{row.interval.low:.2f} .. {row.interval.high:.2f}", compared
+        compared = f"{row.comparison.difference.score:+.{decimals}f}, {p_value}"
+    low, high = f"{row.interval.low:.{decimals}f}", f"{row.interval.high:.{decimals}f}"
+    return row.label, f"{row.interval.score:.{decimals}f}", f"{low} .. {high}", compared
