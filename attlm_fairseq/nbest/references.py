@@ -484,7 +484,7 @@ def read_further(path: str, format_name: str | None, first: Sequence[NbestList],
             return in_order_of(first, lists, path, first_path)
     ids = [nbest.id for nbest in first]
     try:
-        found = match_lines(ids, TextFile(path, _without_ends(lines)), "order" if by == "order" else None)
+        found = match_lines(ids, TextFile(path, _without_ends(lines)), None if by == "id" else by)
     except InputError as error:
         raise InputError(f"{error}{f'; if it holds n-best lists, say --format {form.name}' if form else ''}") from None
     if format_name != TEXT:

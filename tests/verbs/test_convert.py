@@ -333,3 +333,14 @@ def test_texts_in_another_order_than_their_numbers_are_told(tmp_path):
     assert "not in the order of their numbers" in run("convert", tmp_path / "generated", "--to", "1best").stderr
     assert "not in the order of their numbers" in run("rescore", tmp_path / "generated", "--weight", "fairseq=1", "--to", "1best").stderr
     assert "order of their numbers" not in run("convert", tmp_path / "generated", "--to", "1best-kaldi").stderr
+
+
+def test_texts_in_the_order_of_the_numbers_are_compared_with_generated_lists(tmp_path):
+    (tmp_path / "generated").write_text(GENERATED)
+    (tmp_path / "texts").write_text("a a .\nb b\n")
+    files = (tmp_path / "generated", tmp_path / "texts")
+    assert "say --refs-by number" in run("eval", *files, code=2).stderr
+    by_number, by_order = (
+        run("eval", *files, "--metric", "wer", "--refs-by", by).stdout.splitlines()[2].split() for by in ("number", "order")
+    )
+    assert (by_number[1], by_order[1] != "0.00") == ("0.00", True)
