@@ -496,8 +496,9 @@ def _names(measured: MeasuredLists, run: RunConfig, lm_features: Sequence[str], 
 
 def _lacking(name: str, measured: MeasuredLists) -> str:
     """Return a score with the number of hypotheses that lack it, and where the first is."""
-    lists = [nbest for nbest in measured.lists for one in nbest.hypotheses if name not in one.scores | one.lm_scores]
-    count = sum(len(nbest.hypotheses) for nbest in measured.lists)
+    several = [nbest for nbest in measured.lists if len(nbest.hypotheses) > 1]
+    lists = [nbest for nbest in several for one in nbest.hypotheses if name not in one.scores | one.lm_scores]
+    count = sum(len(nbest.hypotheses) for nbest in several)
     return f"{name} ({len(lists)} of {count}, first in list {lists[0].id!r})" if lists else name
 
 

@@ -450,3 +450,24 @@ def test_the_loss_of_unspaced_text_is_tokenised_as_the_metric_is(tmp_path, monke
     wrong = ["rescore", "zh.jsonl", "--weight", "am=1", "--config", "wrong.toml"]
     Path("wrong.toml").write_text('[decision]\nrule = "mbr-bleu"\ntokenize = "no"\n')
     assert "wrong.toml: [decision] tokenize: unknown BLEU tokenizer 'no'" in refused(*wrong)
+
+
+def test_silence_without_scores_changes_nothing(lists):
+    """A recogniser that hears nothing gives one empty text without scores: other lists keep theirs, wherever it stands."""
+    helps = [
+        {"id": f"u{n}", "ref": item["output"], "hyps": [{"text": t, "am": s} for t, s in zip(item["input"], item["am_score"], strict=True)]}
+        for n, item in enumerate(json.loads(Path("helps.json").read_text()))
+    ]
+    silence = {"id": "silence", "ref": "", "hyps": [{"text": ""}]}
+    found = {}
+    for name, items in {"without": helps, "first": [silence, *helps], "last": [*helps, silence]}.items():
+        Path(name).write_text("".join(json.dumps(item) + "\n" for item in items))
+        assert "left out" not in run("tune", name, "--kenlm", "lm.arpa", "-o", f"{name}.toml").stderr
+        weights = read_config(Path(f"{name}.toml")).weights
+        result = run("rescore", name, "--kenlm", "lm.arpa", "--weight", "kenlm=0.5", "--to", "1best-kaldi")
+        assert "note: am, the decoder's own score, has weight 1" in result.stderr
+        rows = rows_of(run("eval", name, "--kenlm", "lm.arpa", "--weight", "kenlm=0.5").stdout)
+        answers = [line for line in result.stdout.splitlines() if not line.startswith("silence")]
+        found[name] = (weights.keys(), answers, next(row for label, row in rows.items() if label.startswith("rescored"))[0])
+    assert "am" in found["without"][0]
+    assert found["without"] == found["first"] == found["last"]

@@ -39,10 +39,11 @@ def features(nbest: NbestList, names: Sequence[str]) -> np.ndarray:
     """Return the named features of each hypothesis, (n_hypotheses, n_features) float64, rows in the order of the list.
 
     The features are ``words`` (white-space words of the text), ``rank`` (places behind the input 1-best: 0, 1, 2, ..),
-    ``lm_scores`` and the ``scores`` as read. Of equal names the first counts. In a sparse list, a missing score is 0.
+    ``lm_scores`` and the ``scores`` as read. Of equal names the first counts. In a sparse list, a missing score is 0; so it is if there
+    is one hypothesis alone, such as an empty text for silence: nothing depends on its scores.
 
     Raises:
-        InputError: a hypothesis of a list that is not sparse lacks a named score, or a score is not a number or is
+        InputError: one of several hypotheses of a list that is not sparse lacks a named score, or a score is not a number or is
             beyond MAX_ABSOLUTE.
     """
     matrix = np.empty((len(nbest.hypotheses), len(names)))
@@ -102,7 +103,7 @@ def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
     stays in input order and its totals are not set.
 
     Raises:
-        InputError: a weight is not finite, no hypothesis has the score of a weight (unless the list is sparse), or a
+        InputError: a weight is not finite, none of several hypotheses has the score of a weight (unless the list is sparse), or a
             needed feature is missing from a hypothesis.
     """
     for name, weight in weights.items():
@@ -111,7 +112,7 @@ def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
     names = [name for name, weight in weights.items() if weight]
     if not names:
         return replace(nbest, hypotheses=sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank))
-    for name in names:
+    for name in names if len(nbest.hypotheses) > 1 else ():
         if all(_value(nbest, hypothesis, name) is None for hypothesis in nbest.hypotheses):
             known = dict.fromkeys(
                 name for hypothesis in nbest.hypotheses for name in [*hypothesis.scores, *hypothesis.lm_scores, *COMPUTED]
@@ -128,4 +129,4 @@ def _value(nbest: NbestList, hypothesis: Hypothesis, name: str) -> float | None:
         return COMPUTED[name](hypothesis)
     if name in hypothesis.lm_scores:
         return hypothesis.lm_scores[name]
-    return hypothesis.scores.get(name, 0.0 if nbest.sparse else None)
+    return hypothesis.scores.get(name, 0.0 if nbest.sparse or len(nbest.hypotheses) == 1 else None)

@@ -12,7 +12,7 @@ from attlm_fairseq.nbest.decision.decision import decide
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
+from attlm_fairseq.nbest.run.decoder_score import tells_of_scores, with_decoder_score
 from attlm_fairseq.text.subwords import SubwordMarks
 
 NOTHING_TO_CHOOSE = "WARNING: no list has two different hypotheses: there is nothing to choose between; corrections add hypotheses"
@@ -42,12 +42,12 @@ class ListDecider:
         # a score may be missing from some hypotheses of sparse lists, but hardly from all of them
         self._unseen = {name for name, value in run.weights.items() if value} - {*(lm.name for lm in run.scored), *features, *COMPUTED}
         self._marks = SubwordMarks(run.decision.text)
-        self._has_choice = False
+        self._has_choice = self._told_formula = False
 
     def decide_all(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         """Yield each list with the answer first. After the last list, warn of what was unusual in all of them."""
         for scored in self._prepared(lists):
-            if not self.counts["list_count"]:
+            if not self._told_formula and tells_of_scores(scored):
                 self.weights = with_decoder_score(self.run, self.weights, scored)
                 self._tell_formula()
             decided = decide(scored, self.weights, self.run.decision)
@@ -55,6 +55,8 @@ class ListDecider:
             if self.confidence is not None:
                 decided = with_confidences(scored, decided, self.weights, self.run.decision, self.confidence)
             yield decided
+        if self.counts["list_count"] and not self._told_formula:
+            self._tell_formula()
         rule = self.run.decision.rule
         if rule != "max" and (warning := self._marks.warning_of_decision(rule)):
             note(warning)
@@ -84,6 +86,7 @@ class ListDecider:
         self.counts["new_texts"] += answer.rank == 0
 
     def _tell_formula(self) -> None:
+        self._told_formula = True
         terms = " + ".join(f"{value:g} {name}" for name, value in self.weights.items() if value)
         if self.run.decision.rule != "max":
             note((f"total = {terms}" if terms else "all weights are 0") + f"; decision: {self.run.decision}")

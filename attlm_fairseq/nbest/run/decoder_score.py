@@ -15,6 +15,11 @@ from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 
 
+def tells_of_scores(nbest: NbestList) -> bool:
+    """Return whether a list can tell which scores the lists have. An only hypothesis needs none, such as an empty text for silence."""
+    return len(nbest.hypotheses) > 1 or bool(nbest.hypotheses[0].scores)
+
+
 def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: NbestList) -> dict[str, float]:
     """Return the weights of ``with_default`` and log its line, if there is one."""
     found, line = with_default(run, weights, nbest)
@@ -33,7 +38,7 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
     Args:
         run: the LMs.
         weights: the given weights.
-        nbest: any of the lists.
+        nbest: any of the lists that ``tells_of_scores``.
 
     Returns:
         The weights, and a line for the user if one is added or if it is unclear which score is the decoder's; else "".

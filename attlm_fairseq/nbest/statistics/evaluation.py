@@ -74,7 +74,8 @@ def measure_lists(lists: Iterable[NbestList], metric: Metric, groups: np.ndarray
         raise InputError("there are no lists")
     names_of_lists = [feature_names(nbest) for nbest in lists]
     together = set.union if all(nbest.sparse for nbest in lists) else set.intersection
-    everywhere = together(*map(set, names_of_lists))
+    several = [set(names) for nbest, names in zip(lists, names_of_lists, strict=True) if len(nbest.hypotheses) > 1]
+    everywhere = together(*(several or map(set, names_of_lists)))  # one hypothesis alone needs no scores
     anywhere = dict.fromkeys(
         name for nbest in lists for hypothesis in nbest.hypotheses for name in (*hypothesis.scores, *hypothesis.lm_scores)
     )
