@@ -215,11 +215,13 @@ class MetricChoice:
     def of(self, run: RunConfig | None = None) -> Metric:
         """Return the metric. Without ``--metric``, the other options change that of the run.
 
+        ``run`` is None in rescoring, which measures nothing: ``--bleu-tokenize`` then says what the loss of BLEU compares.
+
         Raises:
             InputError: an option is of another metric, or the run's metric is one of the user's own.
         """
+        name = self.metric or ("bleu" if run is None and self.bleu_tokenize else (run or RunConfig()).metric.name)
         run = run or RunConfig()
-        name = self.metric or ("bleu" if self.bleu_tokenize else run.metric.name)
         if self.bleu_tokenize and name != "bleu":
             raise InputError(f"--bleu-tokenize is for --metric bleu, not for {name}; --metric-text says what {name} is to see")
         if self.ter_case_sensitive and name != "ter":

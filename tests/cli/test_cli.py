@@ -450,7 +450,7 @@ def test_an_lm_that_gives_probability_0_has_no_perplexity(folder):
 
 
 def test_control_characters_of_the_data_do_not_reach_the_terminal(folder):
-    lists = json.dumps([{"input": ["the cat"], "output": "the cat", "a\x1b[31m\x07\x9b_score": [-1.0]}])
+    lists = json.dumps([{"input": ["the cat", "a cat"], "output": "the cat", "a\x1b[31m\x07\x9b_score": [-1.0, -2.0]}])
     (folder / "n\x1b[31m.json").write_text(lists)
     message = refused("rescore", "n\x1b[31m.json", "--weight", "other=1")
     assert message.startswith(r"attlm: error: n\x1b[31m.json:")

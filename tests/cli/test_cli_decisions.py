@@ -418,7 +418,7 @@ def test_evaluation_and_a_second_tuning_measure_what_was_tuned(lists):
         assert signature in measured(*tuned)
         assert wer in measured(*tuned, "--metric", "wer")
         assert wer in measured()
-    assert "tok:none|smooth" in measured(*tuned, "--bleu-tokenize", "none")
+    assert "tok:none|smooth" in measured(*tuned, "--metric", "bleu", "--bleu-tokenize", "none")
     assert "case:mixed" in measured(*tuned)
     run("tune", "good.json")  # with the LMs and the metric of attlm.toml
     assert "case:mixed|tok:tercom" in measured(*tuned)
