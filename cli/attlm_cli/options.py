@@ -220,8 +220,9 @@ class MetricChoice:
         Raises:
             InputError: an option is of another metric, or the run's metric is one of the user's own.
         """
-        name = self.metric or ("bleu" if run is None and self.bleu_tokenize else (run or RunConfig()).metric.name)
+        implied = "bleu" if run is None and self.bleu_tokenize else ""
         run = run or RunConfig()
+        name = self.metric or implied or run.metric.name
         if self.bleu_tokenize and name != "bleu":
             raise InputError(f"--bleu-tokenize is for --metric bleu, not for {name}; --metric-text says what {name} is to see")
         if self.ter_case_sensitive and name != "ter":

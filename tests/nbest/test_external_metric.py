@@ -172,6 +172,10 @@ def test_rows_of_several_sources_have_none(tmp_path):
     """The column is something else, such as the system that a hypothesis comes from; it is kept as what is not read."""
     rows = [{"id": "a", "source": system, "hyp": text, "score": -1.0} for system, text in (("mt1", "x"), ("mt2", "y"))]
     (tmp_path / "rows.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    later = "".join(f"{n},the source,{text}\n" for n in range(20) for text in "xy")
+    (tmp_path / "later.csv").write_text(f"id,source,hyp\n{later}a,mt1,x\na,mt2,y\n")
+    first, *_, last = attlm.read_nbest(tmp_path / "later.csv")
+    assert (first.source, first.verbatim.extras, last.source, last.verbatim.extras) == ("the source", (), None, ("source",))
     (tmp_path / "rows.csv").write_text("id,source,hyp\n" + "".join(f"a,{row['source']},{row['hyp']}\n" for row in rows))
     for name in ("rows.json", "rows.csv"):
         [nbest] = attlm.read_nbest(tmp_path / name)

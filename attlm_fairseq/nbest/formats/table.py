@@ -351,9 +351,11 @@ def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str, bl
             reader.tell_of_total(columns.spelled)
         reference = _reference(of_list, columns, name, path)
         references = (reference,) if columns.reference is not None and (reference or blank_references) else ()
-        text = ListText(file, first.before, size=len(of_list), extras=tuple(columns.extras))
         sources = {row.fields[columns.source] for row in of_list} - {""} if columns.source is not None else set()
+        if len(sources) > 1 and columns.source is not None and columns.names[columns.source] not in columns.extras:
+            columns.extras.append(columns.names[columns.source])  # not read: it differs within a list
         source = sources.pop() if len(sources) == 1 else None
+        text = ListText(file, first.before, size=len(of_list), extras=tuple(columns.extras))
         nbest = NbestList(name, [], references, first.line, text, path=path, source=source)
         for rank, row in enumerate(of_list, 1):
             raw = HypothesisText((row.before if rank > 1 else "") + row.raw)
