@@ -94,7 +94,7 @@ setup(
         "train": TRAIN,
         "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "mypy", "setuptools", "wheel", *DECODING, *SUBWORD, *RAY],
         "decoding": DECODING,
-        "hf": [TRANSFORMERS],
+        "hf": [TRANSFORMERS, SUBWORD[0]],  # Marian and M2M100 have sentencepiece models
         "subword": SUBWORD,
         "docs": ["mkdocs", "mkdocstrings[python]"],
         "ray": RAY,

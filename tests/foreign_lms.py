@@ -129,3 +129,73 @@ def write_bert(folder: Path, seed: int = 1, words: list[str] = WORDS, kind: str 
     config = getattr(transformers, f"{kind}Config")(vocab_size=len(entries), initializer_range=0.5, pad_token_id=padding, **sizes)
     getattr(transformers, f"{kind}ForMaskedLM")(config).save_pretrained(folder)
     return folder
+
+
+def write_marian(folder: Path, sentences: list[str], seed: int = 1, targets: tuple[str, ...] = ()) -> Path:
+    """A 1-layer Marian model with sentencepiece models of these sentences, and ``>>targets<<`` if it translates into several languages."""
+    hide_broken_torchaudio()
+    import json
+    import shutil
+
+    import sentencepiece
+    from transformers import MarianConfig, MarianMTModel, MarianTokenizer
+
+    folder.mkdir(parents=True)
+    options = {"vocab_size": 60, "hard_vocab_limit": False, "minloglevel": 2}
+    spm = folder / "source.spm"
+    with spm.open("wb") as written:
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(sentences * 4), model_writer=written, **options)
+    shutil.copy(spm, folder / "target.spm")
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(spm))
+    entries = dict.fromkeys(["</s>", "<unk>", *(pieces.id_to_piece(place) for place in range(3, pieces.get_piece_size()))])
+    entries |= dict.fromkeys([*(f">>{target}<<" for target in targets), "<pad>"])
+    vocabulary = {entry: place for place, entry in enumerate(entries)}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    files = {"source_spm": str(spm), "target_spm": str(folder / "target.spm"), "vocab": str(folder / "vocab.json")}
+    MarianTokenizer(**files, source_lang="x", target_lang="y").save_pretrained(folder)
+    sizes = {f"{side}_{what}": value for side in ("encoder", "decoder") for what, value in SIDE.items()}
+    ends = {"pad_token_id": vocabulary["<pad>"], "decoder_start_token_id": vocabulary["<pad>"], "eos_token_id": 0, "forced_eos_token_id": 0}
+    torch.manual_seed(seed)
+    config = MarianConfig(vocab_size=len(vocabulary), d_model=16, max_position_embeddings=64, init_std=0.5, **sizes, **ends)
+    model = MarianMTModel(config)
+    with torch.no_grad():
+        model.final_logits_bias.normal_()
+    model.save_pretrained(folder)
+    return folder
+
+
+SIDE = {"layers": 1, "ffn_dim": 16, "attention_heads": 2}
+
+
+def write_nllb(folder: Path, words: list[str], languages: tuple[str, ...], seed: int = 1) -> Path:
+    """A 1-layer M2M100 model with NLLB's tokenizer, which knows the words as pieces of one letter and these languages."""
+    hide_broken_torchaudio()
+    from transformers import M2M100Config, M2M100ForConditionalGeneration, NllbTokenizer
+
+    letters = sorted({"\u2581", *"".join(words)})
+    vocabulary = {entry: place for place, entry in enumerate(["<s>", "<pad>", "</s>", "<unk>", *letters])}
+    tokenizer = NllbTokenizer(vocab=vocabulary, merges=[], additional_special_tokens=list(languages), src_lang=languages[0])
+    tokenizer.save_pretrained(folder)
+    sizes = {f"{side}_{what}": value for side in ("encoder", "decoder") for what, value in SIDE.items()}
+    torch.manual_seed(seed)
+    config = M2M100Config(vocab_size=len(tokenizer), d_model=16, max_position_embeddings=64, init_std=0.5, **sizes)
+    M2M100ForConditionalGeneration(config).save_pretrained(folder)
+    return folder
+
+
+def write_t5(folder: Path, words: list[str], seed: int = 1) -> Path:
+    """A 1-layer T5 with a tokenizer of whole words and letters."""
+    hide_broken_torchaudio()
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+
+    entries = ["<pad>", "</s>", "<unk>", "translate", "x", "to", "y:", *words]
+    tokenizer = Tokenizer(models.WordLevel({entry: place for place, entry in enumerate(entries)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    torch.manual_seed(seed)
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, "initializer_factor": 2.0}
+    T5ForConditionalGeneration(T5Config(vocab_size=len(entries), decoder_start_token_id=0, **sizes)).save_pretrained(folder)
+    return folder

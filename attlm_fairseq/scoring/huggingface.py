@@ -187,7 +187,7 @@ def most_positions(model: Any) -> int | None:
 
 def model_files(folder: Path) -> list[Path]:
     """Return the files of a model on which its scores depend."""
-    return sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".model", ".txt"))
+    return sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".model", ".spm", ".txt"))
 
 
 def encoded(words: Sequence[str], tokens: Sequence[int], offsets: Sequence[tuple[int, int]], unknown: int | None) -> Encoded:
@@ -235,8 +235,12 @@ def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:
     """
     config = read_config(folder)
     architectures = config.get("architectures") or []
-    if kind == "AutoModelForCausalLM" and (config.get("is_encoder_decoder") or any("MaskedLM" in str(one) for one in architectures)):
-        raise InputError(f"is {', '.join(map(str, architectures))}, not a causal LM; load_masked_lm loads masked ones", path=folder)
+    named, translates = ", ".join(map(str, architectures)), kind == "AutoModelForSeq2SeqLM"
+    if bool(config.get("is_encoder_decoder")) != translates:
+        expected = "an encoder-decoder model, such as Marian or NLLB" if translates else "an LM; --mt takes translation models"
+        raise InputError(f"is {named}, expected {expected}", path=folder)
+    if kind == "AutoModelForCausalLM" and "MaskedLM" in named:
+        raise InputError(f"is {named}, not a causal LM; load_masked_lm loads masked ones", path=folder)
     if not any(folder.glob("*.safetensors")):
         pickled = [name for name in PICKLED if (folder / name).exists()]
         found = f"its weights are pickled ({', '.join(pickled)}), which could run code when loaded" if pickled else "it has no weights"
@@ -261,7 +265,7 @@ def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:
             log.enable_progress_bar()
     if missing := sorted(loaded["missing_keys"]) or [str(key) for key in loaded.get("mismatched_keys", ())]:
         raise InputError(f"its weights lack {len(missing)} of the model's, such as {missing[0]}", path=folder)
-    if not tokenizer.is_fast:
+    if not tokenizer.is_fast and not translates:
         raise InputError("its tokenizer does not say where in a text its tokens are; save it with a tokenizer.json", path=folder)
     if len(tokenizer) > (size := model.get_input_embeddings().weight.size(0)):
         raise InputError(f"its tokenizer has {len(tokenizer)} tokens, its model only {size}", path=folder)

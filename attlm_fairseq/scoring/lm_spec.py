@@ -61,6 +61,8 @@ ALLOWED: dict[str, Allowed] = {
     "context_sentences": WHOLE_NUMBER,
     "temperature": POSITIVE,
     "translation": Allowed(lambda value: value in DIRECTIONS, f"one of {', '.join(DIRECTIONS)}"),
+    "languages": Allowed(lambda value: isinstance(value, str) and bool(re.fullmatch(r"[^:\s]+:[^:\s]+", value)), "SOURCE:TARGET"),
+    "source_prefix": Allowed(lambda value: isinstance(value, str) and bool(value.strip()), "a text"),
     "only_close": NOT_NEGATIVE,
     "dictionary": _FILE,
     "adapt": _FILE,
@@ -71,7 +73,8 @@ ALLOWED: dict[str, Allowed] = {
     "unigram_cache": Allowed(lambda value: isinstance(value, UnigramCache), "SIZE:WEIGHT or SIZE:WEIGHT:DECAY, such as '500:0.1:0.99'"),
 }
 """The values of the attributes of an LMSpec, besides their defaults."""
-_OF_CHECKPOINTS = ("ensemble_weights", "dictionary", "sentence_start", "sentence_end", "translation", "source_text")
+_OF_TRANSLATIONS = ("source_text", "languages", "source_prefix")
+_OF_CHECKPOINTS = ("ensemble_weights", "dictionary", "sentence_start", "sentence_end", "translation", *_OF_TRANSLATIONS)
 _IN_CONTEXT = ("context_sentences", "adapt", "neural_cache", "unigram_cache")
 _CALLED = {"kenlm": "an ARPA or KenLM file", "mixture": "a mixture: give it to its LMs", "translation": "a translation model: leave it out"}
 NOT_OF = {
@@ -91,7 +94,7 @@ class LMSpec:
         kenlm: a KenLM file.
         checkpoints: files or folders of any other kind that ``lm_files`` recognises; several are an ensemble.
         ensemble_weights: weights of an ensemble; None for equal weights.
-        dictionary: ``dict.txt`` of checkpoints, or the folder of a translation model's dictionaries; None to look for it.
+        dictionary: ``dict.txt`` of checkpoints, or the folder of a translation checkpoint's dictionaries; None to look for it.
         sentence_start: token before a sentence, for Hugging Face LMs (see ``HuggingFaceTokenLM``).
         sentence_end: token of the sentence end, for the same LMs.
         mixture: names and weights of the members.
@@ -102,7 +105,9 @@ class LMSpec:
         neural_cache: see ``cache``.
         unigram_cache: see ``cache``.
         adapt: file of `attlm fit` for dynamic evaluation, see ``dynamic_evaluation``.
-        translation: the direction, if the checkpoints are fairseq's translation models, which need source sentences.
+        translation: the direction, if the checkpoints are translation models, which need source sentences.
+        languages: ``SOURCE:TARGET`` that a multilingual translation model of Hugging Face reads and writes, as its tokenizer calls them.
+        source_prefix: text before each sentence that a translation model of Hugging Face reads.
         source_text: text steps for source sentences; None for those of hypotheses.
         only_close: score only hypotheses whose decoder score is at most this far (natural log) below the best of the list.
         loaded: an LM object of the program instead of files. Other processes cannot load it. ``attlm.toml`` can name it only if
@@ -125,6 +130,8 @@ class LMSpec:
     unigram_cache: UnigramCache | None = None
     adapt: Path | None = None
     translation: Direction | None = None
+    languages: str | None = None
+    source_prefix: str | None = None
     source_text: TextPipeline | None = None
     only_close: float | None = None
     loaded: Scorer | None = None
@@ -147,8 +154,8 @@ class LMSpec:
                 raise InputError(f"{wrong[0]} is not for {_CALLED[kind]}")
         if self.translates_back and self.oov != UNK:
             raise InputError("oov is not for a reverse translation model, which scores the source: leave it out, and tune again")
-        if "source_text" in given and self.translation is None and self.loaded is None:
-            raise InputError(f"source_text is for translation models: give translation, one of {', '.join(DIRECTIONS)}")
+        if (wrong := [name for name in _OF_TRANSLATIONS if name in given]) and self.translation is None and self.loaded is None:
+            raise InputError(f"{wrong[0]} is for translation models: give translation, one of {', '.join(DIRECTIONS)}")
         if self.ensemble_weights is not None and len(self.ensemble_weights) != len(self.checkpoints):
             raise InputError(f"ensemble_weights needs {len(self.checkpoints)} numbers, none negative, not all zero")
 
@@ -303,7 +310,21 @@ class LMSpec:
         if self.translation is not None:
             from attlm_fairseq.scoring.translation import load_translation_models
 
-            return load_translation_models(self.checkpoints, self.name, self.translation, self.ensemble_weights, self.dictionary, device)
+            scorer = load_translation_models(
+                self.checkpoints,
+                self.name,
+                self.translation,
+                self.ensemble_weights,
+                self.dictionary,
+                self.languages,
+                self.source_prefix,
+                device,
+            )
+            if self.oov != UNK and not scorer.model.word_by_word:
+                raise InputError(
+                    f"{self.name}: oov is not for a translation model that cuts words into pieces: leave it out", path=self.files[0]
+                )
+            return scorer
         return load_lm_files(self.files, self.name, self.ensemble_weights, self.dictionary, self.sentence_start, self.sentence_end, device)
 
 

@@ -18,10 +18,12 @@ from attlm_cli.types import (
     ENSEMBLE_WEIGHTS,
     FILE_OF_LM,
     FILES_OF_LM,
+    LANGUAGES_OF_LM,
     MARGIN_OF_LM,
     MIXTURE,
     NEURAL_CACHE_OF_LM,
     OOV_OF_LM,
+    PREFIX_OF_LM,
     SENTENCES_OF_LM,
     TEMPERATURE_OF_LM,
     TEXT_OF_LM,
@@ -36,7 +38,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, NORMALISERS, PRECISIONS, DeviceConfig, parse_device, parse_devices, parse_memory
 from attlm_fairseq.scoring.conversations import ContextSpec
-from attlm_fairseq.scoring.lm_files import OF_FAIRSEQ, lm_kind
+from attlm_fairseq.scoring.lm_files import OF_FAIRSEQ, find_lm, lm_kind
 from attlm_fairseq.scoring.lm_spec import Direction, LMSpec, check_name
 from attlm_fairseq.text.pipeline import usage
 from attlm_fairseq.text.steps import KINDS
@@ -78,8 +80,9 @@ TRANSLATION_MODELS = (
     for_lms(
         "--mt",
         FILES_OF_LM,
-        "A fairseq translation model (--task translation). It adds the score ln p(hypothesis | source) and "
-        "needs --source. Several checkpoints joined by colons are an ensemble. Repeatable.",
+        "A translation model: a checkpoint of fairseq (--task translation) or a folder or cached name of an encoder-decoder model of "
+        "Hugging Face. It adds the score ln p(hypothesis | source) and needs --source. Several checkpoints joined by colons are an "
+        "ensemble. Repeatable.",
     ),
     for_lms(
         "--mt-right-to-left",
@@ -95,6 +98,16 @@ TRANSLATION_MODELS = (
         "--source-text",
         TEXT_OF_LM,
         "Text steps for source sentences, for all translation models (or NAME). Default: the steps for hypotheses, see --text.",
+    ),
+    for_lms(
+        "--languages",
+        LANGUAGES_OF_LM,
+        "Source and target language of a multilingual translation model of Hugging Face, as its tokenizer calls them.",
+    ),
+    for_lms(
+        "--source-prefix",
+        PREFIX_OF_LM,
+        "Text before each sentence that translation models of Hugging Face (or NAME) read, such as '>>fra<<'.",
     ),
 )
 ONLY_CLOSE = (
@@ -191,7 +204,7 @@ CANDIDATES = (
     ),
     file_option(
         "--corrector",
-        "A translation model of fairseq-train from hypothesis to reference. Its corrections of the 1-best "
+        "A translation model of fairseq-train or Hugging Face from hypothesis to reference. Its corrections of the 1-best "
         "join the lists, and its ln p of every text is the score `corrector`.",
     ),
     cloup.option(
@@ -334,7 +347,9 @@ def _with_models(run: RunConfig, models: Mapping[str, Iterable[Named]]) -> RunCo
             raise InputError(f"two LMs are called {name!r}; name them apart: --{option.replace('_', '-')} NAME=FILE")
         direction = TRANSLATIONS.get(option)
         lms[name] = (
-            LMSpec.of_files(name, files) if direction is None else LMSpec(name, checkpoints=tuple(map(Path, files)), translation=direction)
+            LMSpec.of_files(name, files)
+            if direction is None
+            else LMSpec(name, checkpoints=tuple(find_lm(str(file)) for file in files), translation=direction)
         )
     if unnamed.keys() - models.keys():
         note(f"note: {', '.join(f'{name} is {files}' for name, files in unnamed.items())}; NAME=FILE gives another name")
@@ -375,7 +390,7 @@ def _changed_run(
 def _takes_dictionary(lm: LMSpec, dictionary: Path) -> bool:
     """Return whether ``--dict`` is for the LM: a folder is for translation models, a file for other checkpoints of fairseq."""
     if lm.translation is not None or dictionary.is_dir():
-        return lm.translation is not None and dictionary.is_dir()
+        return _is_translation(lm) and not _is_folder(lm) and dictionary.is_dir()
     return any(lm_kind(path) in OF_FAIRSEQ for path in lm.checkpoints)
 
 
@@ -418,6 +433,14 @@ def _reads_sentences(lm: LMSpec) -> bool:
     return not lm.uses_source
 
 
+def _is_translation(lm: LMSpec) -> bool:
+    return lm.translation is not None
+
+
+def _is_folder(lm: LMSpec) -> bool:
+    return lm.checkpoints[0].is_dir()
+
+
 def _has_checkpoints(lm: LMSpec) -> bool:
     return bool(lm.checkpoints)
 
@@ -436,7 +459,9 @@ LM_CHANGES = (
     LMChange("adapt", _is_plain, _holds("attlm")),
     LMChange("sentence_start", _has_checkpoints, _holds("huggingface"), "LM of Hugging Face"),
     LMChange("sentence_end", _has_checkpoints, _holds("huggingface"), "LM of Hugging Face"),
-    LMChange("source_text", lambda lm: lm.translation is not None, expected="translation model"),
+    LMChange("source_text", _is_translation, expected="translation model"),
+    LMChange("languages", _is_translation, _is_folder, "translation model of Hugging Face"),
+    LMChange("source_prefix", _is_translation, _is_folder, "translation model of Hugging Face"),
     LMChange("only_close", by_default=_holds("masked"), expected="masked LM; for another LM give NAME=NUMBER"),
 )
 

@@ -113,12 +113,12 @@ def test_each_source_is_encoded_once_and_little_memory_changes_nothing(folder, m
     scorer = load_translation_models([folder / "transformer" / "mt.pt"])
     targets, sources = words(TARGETS * 4), [source for source in words(SOURCES[:2]) for _ in range(10)]
     encoded = []
-    [model] = scorer.models.models
+    [model] = scorer.model.models
     forward = model.encoder.forward
     monkeypatch.setattr(model.encoder, "forward", lambda tokens, **lengths: encoded.append(len(tokens)) or forward(tokens, **lengths))
     expected = [score.total for score in scorer.score_translations(targets, sources)]
     assert encoded == [2]
-    small = TranslationScorer(scorer.models, compute=DeviceConfig(memory=4 * 3 * len(scorer.models.target) * 20))
+    small = TranslationScorer(scorer.model, compute=DeviceConfig(memory=4 * 3 * scorer.model.vocabulary_size * 20))
     assert [score.total for score in small.score_translations(targets, sources)] == pytest.approx(expected, abs=1e-5)
     assert len(encoded) > 3
 
@@ -272,4 +272,4 @@ def test_what_is_no_translation_model_is_one_line(folder, lists, tmp_path):
     assert not Path("mark").exists()
     Path("transformer-long").write_text(" ".join(SOURCE_WORDS * 2) + "\n" + "\n".join(SOURCES[1:]) + "\n")
     long = refused("rescore", "lists", "--mt", "transformer/mt.pt", "--source", "transformer-long", "--weight", "mt=1")
-    assert "a sentence on the model's source side has 40 tokens, the model takes at most 29" in long
+    assert "a sentence on the model's source side has 41 tokens with its end, the model takes at most 30" in long

@@ -1,16 +1,15 @@
-"""A neural corrector: a fairseq translation model from hypothesis to reference, as one more source of candidates.
+"""A neural corrector: a translation model from hypothesis to reference, as one more source of candidates.
 
-It can be any model of ``fairseq-train --task translation`` trained on (hypothesis, reference) pairs of words. ``--arch
-attentive_lstm`` is this package's own. It is loaded and scored like ``--mt`` (``scoring.translation``).
+It can be any model of ``fairseq-train --task translation`` trained on (hypothesis, reference) pairs of words, or an encoder-decoder
+model of Hugging Face. ``--arch attentive_lstm`` is this package's own. It is loaded and scored like ``--mt`` (``scoring.translation``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS
 from attlm_fairseq.nbest.corrections.phrase_table import MAX_VANISHING
@@ -33,10 +32,10 @@ class Corrector:
 
     @classmethod
     def load(cls, path: Path) -> Corrector:
-        """Load a checkpoint. ``dict.*.txt`` are looked for next to it, then in the data folder that it names.
+        """Load a checkpoint or a folder of Hugging Face. ``dict.*.txt`` are looked for next to a checkpoint, then in its data folder.
 
         Raises:
-            InputError: fairseq is not installed, the file is not a translation model, or its dictionaries are missing.
+            InputError: fairseq or transformers is not installed, the file is not a translation model, or its dictionaries are missing.
         """
         from attlm_fairseq.scoring.translation import load_translation_models
 
@@ -54,7 +53,7 @@ class Corrector:
         found: list[list[str]] = [[] for _ in texts]
         for begin in range(0, len(todo), SENTENCES):
             batch = todo[begin : begin + SENTENCES]
-            for i, corrected in zip(batch, self._searched([words[i] for i in batch]), strict=True):
+            for i, corrected in zip(batch, self.scorer.candidates([words[i] for i in batch], BEAM, MAX_LENGTH), strict=True):
                 found[i] = [text for text in dict.fromkeys(corrected) if len(text.split()) >= len(words[i]) - MAX_VANISHING]
         return found
 
@@ -71,24 +70,3 @@ class Corrector:
             )
             for nbest in lists
         ]
-
-    def _searched(self, sentences: Sequence[Sequence[str]]) -> Iterator[list[str]]:
-        """Search for corrections of sentences of words with fairseq's beam search. Raises InputError for one that is too long."""
-        from attlm_fairseq.checkpoints.vocabulary import UNK
-        from attlm_fairseq.scoring.translation import Pair
-
-        models = self.scorer.models
-        sources = [tuple(models.source.ids(words)) for words in sentences]
-        self.scorer.check_lengths([Pair(read, ()) for read in sources])
-        tokens, lengths = self.scorer.source_batch(sources)
-        sample = {"net_input": {"src_tokens": tokens, "src_lengths": lengths}}
-        for hypotheses in self._generator.generate(models.models, sample):
-            corrections = [hypothesis["tokens"][:-1].tolist() for hypothesis in hypotheses]
-            yield [" ".join(models.target.symbols[token] for token in ids) for ids in corrections if UNK not in ids]
-
-    @cached_property
-    def _generator(self) -> Any:
-        from fairseq.sequence_generator import SequenceGenerator
-
-        [model] = self.scorer.models.models
-        return SequenceGenerator([model], model.decoder.dictionary, beam_size=BEAM, max_len_b=MAX_LENGTH)

@@ -80,6 +80,8 @@ LM_OPTIONS: Entries = {
     "sentence_start": Entry(checked(*ALLOWED["sentence_start"])),
     "sentence_end": Entry(checked(*ALLOWED["sentence_end"])),
     "translation": Entry(checked(*ALLOWED["translation"])),
+    "languages": Entry(checked(*ALLOWED["languages"])),
+    "source_prefix": Entry(checked(*ALLOWED["source_prefix"])),
     "source_text": STEPS,
     "only_close": Entry(checked(*ALLOWED["only_close"])),
     "oov": Entry(parsed(parse_policy, 'a policy such as "penalty:-12"'), _as_text),

@@ -1,0 +1,170 @@
+"""Encoder-decoder models of Hugging Face (Marian, NLLB, M2M100, T5, ..) that translate, from a folder; nothing is downloaded.
+
+Loading runs no code of the folder, see ``huggingface``. A sentence is its words joined by single spaces, cut by the model's own
+tokenizer. The marks of languages that a multilingual tokenizer adds are given to the decoder and not scored, as in ``generate``
+with ``forced_bos_token_id``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import FileHash
+from attlm_fairseq.scoring.compute import DeviceConfig
+from attlm_fairseq.scoring.huggingface import load_pretrained, model_files, most_positions
+from attlm_fairseq.scoring.translation import Pair, TranslationModel
+
+NAMED = 3  # target languages that a warning names
+
+
+class HuggingFaceTranslation(TranslationModel):
+    """An encoder-decoder model and its tokenizer.
+
+    The log-probabilities are those of transformers' loss with the labels ``tokenizer(text_target=..)``, without marks of languages.
+    """
+
+    word_by_word = False
+
+    def __init__(self, model: Any, tokenizer: Any, folder: Path, languages: str | None = None, source_prefix: str | None = None) -> None:
+        """Choose languages and prefix, see ``load_translation_models``.
+
+        Raises:
+            InputError: the tokenizer needs languages or has none, does not know one of them, or has no sentence end; or the model
+                names no token with which the decoder starts.
+        """
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.folder = folder
+        self.languages = languages
+        self.source_prefix = source_prefix
+        self.vocabulary_size = int(model.config.get_text_config(decoder=True).vocab_size)
+        self.most_read = self.most_written = most_positions(model)
+        self._hashes = list(map(FileHash, model_files(folder)))
+        self._set_languages(languages)
+        start = getattr(model.config, "decoder_start_token_id", None)
+        self._start = model.generation_config.decoder_start_token_id if start is None else start
+        if tokenizer.eos_token_id is None or self._start is None:
+            raise InputError("has no decoder_start_token_id or no eos token; expected a model that translates, such as Marian", path=folder)
+        self._marks = frozenset(self._target_ids("")) - {tokenizer.eos_token_id}
+        self._is_unknown_read = cache(lambda word: tokenizer.unk_token_id in tokenizer(word)["input_ids"])
+        self._is_unknown_written = cache(lambda word: tokenizer.unk_token_id in self._target_ids(word))
+
+    def read_ids(self, words: Sequence[str]) -> tuple[int, ...]:
+        text = " ".join(words)
+        return tuple(self.tokenizer(text if self.source_prefix is None else f"{self.source_prefix} {text}")["input_ids"])
+
+    def written_ids(self, words: Sequence[str]) -> tuple[int, ...]:
+        return self._target_ids(" ".join(words))
+
+    def unknown_read(self, words: Sequence[str]) -> tuple[bool, ...]:
+        return tuple(map(self._is_unknown_read, words))
+
+    def unknown_written(self, words: Sequence[str]) -> tuple[bool, ...]:
+        return tuple(map(self._is_unknown_written, words))
+
+    def log_probs(self, batch: Sequence[Pair]) -> list[tuple[float, ...]]:
+        places = {source: place for place, source in enumerate(dict.fromkeys(pair.read for pair in batch))}
+        rows = torch.tensor([places[pair.read] for pair in batch], device=self.model.device)
+        sources, real = self._source_batch(list(places))
+        targets = self._padded([pair.written for pair in batch])
+        encoded = self.model.get_encoder()(input_ids=sources, attention_mask=real)
+        encoded.last_hidden_state = encoded.last_hidden_state.index_select(0, rows)
+        before = self._padded([(self._start, *pair.written[:-1]) for pair in batch])
+        output = self.model(encoder_outputs=encoded, attention_mask=real.index_select(0, rows), decoder_input_ids=before, use_cache=False)
+        log_probs = output.logits.float().log_softmax(-1).gather(2, targets.unsqueeze(2)).squeeze(2).double().tolist()
+        return [
+            tuple(0.0 if token in self._marks else value for token, value in zip(pair.written, row, strict=False))
+            for pair, row in zip(batch, log_probs, strict=True)
+        ]
+
+    @torch.inference_mode()
+    def searched(self, sentences: Sequence[Sequence[str]], count: int, most_words: int) -> list[list[str]]:
+        sources, real = self._source_batch(list(map(self.read_ids, sentences)))
+        first = self._target_ids("")[0]
+        given = {"forced_bos_token_id": first} if first in self._marks else {}
+        found = self.model.generate(
+            input_ids=sources,
+            attention_mask=real,
+            num_beams=count,
+            num_return_sequences=count,
+            do_sample=False,
+            max_new_tokens=most_words if self.most_written is None else min(most_words, self.most_written - 1),
+            **given,
+        ).tolist()
+        unknown = self.tokenizer.unk_token_id
+        texts = [None if unknown in ids else self.tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in found]
+        return [[text for text in texts[place : place + count] if text is not None] for place in range(0, len(texts), count)]
+
+    def signature(self) -> dict[str, object]:
+        return {
+            "kind": "huggingface translation",
+            "folder": str(self.folder),
+            "architecture": type(self.model).__name__,
+            "sha256": {found.path.name: found.digest() for found in self._hashes},
+            "languages": self.languages or "",
+            "source prefix": self.source_prefix or "",
+            "OOV policy": "words are cut into pieces; p(unknown token) for an unknown piece",
+        }
+
+    def notes(self) -> list[str]:
+        codes = list(getattr(self.tokenizer, "supported_language_codes", ()))  # Marian's, which stand before the source sentence
+        if len(codes) < 2 or (self.source_prefix or "").split(" ")[0] in codes:
+            return []
+        some = ", ".join([*codes[:NAMED], *([".."] if len(codes) > NAMED else [])])
+        return [f"WARNING: it translates into several languages ({some}): --source-prefix '{codes[0]}' chooses one"]
+
+    def _set_languages(self, languages: str | None) -> None:
+        tokenizer = self.tokenizer
+        multilingual = hasattr(tokenizer, "src_lang")
+        if not multilingual and languages is not None:
+            raise InputError(f"its tokenizer has no languages, found {languages!r}: leave --languages out", path=self.folder)
+        if not multilingual:
+            return
+        if languages is None:
+            raise InputError(
+                "reads and writes several languages: give --languages SOURCE:TARGET in its own names, such as deu_Latn:eng_Latn",
+                path=self.folder,
+            )
+        source, target = languages.split(":")
+        for language in (source, target):
+            try:
+                tokenizer.src_lang = tokenizer.tgt_lang = language
+                known = tokenizer.unk_token_id not in (*tokenizer("")["input_ids"], *self._target_ids(""))
+            except KeyError:
+                known = False
+            if not known:
+                raise InputError(f"its tokenizer does not know the language {language!r} of --languages", path=self.folder)
+        tokenizer.src_lang, tokenizer.tgt_lang = source, target
+
+    def _target_ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer(text_target=text)["input_ids"])
+
+    def _source_batch(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Return what the encoder reads: token ids (N, T), and 1 for each that is no padding."""
+        longest = max(map(len, sources))
+        real = [[1] * len(ids) + [0] * (longest - len(ids)) for ids in sources]
+        return self._padded(sources), torch.tensor(real, device=self.model.device)
+
+    def _padded(self, sentences: Sequence[Sequence[int]]) -> Tensor:
+        longest, padding = max(map(len, sentences)), self.model.config.pad_token_id or 0
+        return torch.tensor([[*ids, *[padding] * (longest - len(ids))] for ids in sentences], device=self.model.device)
+
+
+def load_huggingface_translation(
+    folder: Path, languages: str | None, source_prefix: str | None, compute: DeviceConfig
+) -> HuggingFaceTranslation:
+    """Load an encoder-decoder model from a folder, in float32; see ``load_translation_models``.
+
+    Raises:
+        InputError: transformers is not installed, the folder is not that of an encoder-decoder model in safetensors, or the languages
+            are not those of its tokenizer.
+    """
+    model, tokenizer = load_pretrained("AutoModelForSeq2SeqLM", folder)
+    return HuggingFaceTranslation(model.to(compute.device), tokenizer, folder, languages, source_prefix)
