@@ -159,6 +159,7 @@ def test_a_corrector_may_be_a_model_of_hugging_face(folder, lists):
     searched = corrector.scorer.candidates(words(SOURCES[:1]), BEAM, 200)[0]
     assert searched == [text for text, ids in zip(expected, own.tolist(), strict=True) if 1 not in ids]
     assert any(found)
+    assert found == [corrector.candidates([source])[0] for source in SOURCES]
     run("tune", lists, "--corrector", "marian", "--folds", "3", "-o", "attlm.toml")
     assert 'corrector = "marian"' in Path("attlm.toml").read_text()
 

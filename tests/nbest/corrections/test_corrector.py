@@ -18,6 +18,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections import corrections as module
 from attlm_fairseq.nbest.corrections.corrections import without_table
 from attlm_fairseq.nbest.corrections.corrector import BEAM, CORRECTOR, Corrector
+from attlm_fairseq.scoring.translation import TranslationScorer
 
 
 def lists(count: int = 9) -> list[NbestList]:
@@ -43,7 +44,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def of_fairseq(corrector: Corrector, read: str, written: str) -> float:
     """ln p of a text and its end by the model's full pass: an independent sum."""
-    [model] = corrector.scorer.models.models
+    [model] = corrector.scorer.model.models
     source, target = model.encoder.dictionary, model.decoder.dictionary
     tokens = torch.tensor([[*map(source.index, read.split()), source.eos()]])
     words = [*map(target.index, written.split()), target.eos()]
@@ -75,12 +76,12 @@ def test_a_beam_of_one_list_is_that_of_many(checkpoint: Path) -> None:
 
 
 def test_a_text_that_is_too_long_for_the_model_is_refused(checkpoint: Path) -> None:
-    with pytest.raises(InputError, match="on the model's source side has 40 tokens, the model takes at most 29"):
+    with pytest.raises(InputError, match="on the model's source side has 41 tokens with its end, the model takes at most 30"):
         Corrector.load(checkpoint).candidates(["ba", " ".join(["be"] * 40)])
 
 
 def test_a_correction_that_loses_more_than_three_words_is_left_out(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Corrector, "_searched", lambda self, sentences: (["la le", "la", "la"] for _ in sentences))
+    monkeypatch.setattr(TranslationScorer, "candidates", lambda self, sentences, *how: [["la le", "la", "la"] for _ in sentences])
     assert Corrector.load(checkpoint).candidates(["ba be bi bo da", "ba", ""]) == [["la le"], ["la le", "la"], []]
 
 
