@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from attlm_fairseq.nbest.formats import Holds, NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.formats.as_read import as_new
 from attlm_fairseq.nbest.formats.lines import SeenIds, main_score, one_line
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
+from attlm_fairseq.nbest.score_files import Numbers, with_scores
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, check_file, lists_to_write, text_pipeline
 from attlm_fairseq.verbs.rescore import ONE_BEST
@@ -34,7 +35,9 @@ class Converted:
     lost: tuple[str, ...]
 
 
-def convert(lists: Lists, path: FilePath, to: str, *, text: str | TextPipeline = "") -> Converted:
+def convert(
+    lists: Lists, path: FilePath, to: str, *, text: str | TextPipeline = "", scores: Mapping[str, Numbers] | None = None
+) -> Converted:
     """Convert n-best lists to another format.
 
     Args:
@@ -46,12 +49,14 @@ def convert(lists: Lists, path: FilePath, to: str, *, text: str | TextPipeline =
             ``1best``, ``1best-kaldi`` and ``1best-sclite`` write the text of each 1-best hypothesis.
         text: text steps for hypotheses and references, such as ``"join-subwords:bpe,detokenize:en"``. The lists written are
             then new ones: what only their file's own format keeps is lost, and so are times where the number of words changes.
+        scores: further scores by name: files with one number per line, or numbers; one for each hypothesis, list by list.
 
     Returns:
         The counts, and one line for each kind of information lost. Each such line is also logged.
 
     Raises:
-        InputError: the output already exists, or the format cannot hold the lists. Nothing is written then.
+        InputError: the output already exists, the format cannot hold the lists or has no place for scores that are given, or there
+            is not one number of each score for each hypothesis. Nothing is written then.
     """
     path = _new_output(path, to)
     if isinstance(lists, str | os.PathLike):
@@ -60,10 +65,17 @@ def convert(lists: Lists, path: FilePath, to: str, *, text: str | TextPipeline =
     steps = text_pipeline(text).load()
     if steps.steps:
         source, opened = None, _after(steps, opened)
-    return _converted(source, opened, path, to, whole=isinstance(lists, Sequence), as_new_lists=bool(steps.steps))
+    return _converted(source, opened, path, to, scores, whole=isinstance(lists, Sequence), as_new_lists=bool(steps.steps))
 
 
-def convert_parts(files: Sequence[NbestFile], path: FilePath, to: str, *, text: str | TextPipeline = "") -> Converted:
+def convert_parts(
+    files: Sequence[NbestFile],
+    path: FilePath,
+    to: str,
+    *,
+    text: str | TextPipeline = "",
+    scores: Mapping[str, Numbers] | None = None,
+) -> Converted:
     """Convert the lists of several files or folders, in this order, to one output, as ``convert`` does.
 
     A list without an id that is alone in its file gets the file's name without its ending as id. What only a file's
@@ -72,7 +84,8 @@ def convert_parts(files: Sequence[NbestFile], path: FilePath, to: str, *, text: 
     Raises:
         InputError: as ``convert``, or two lists have the same id.
     """
-    return _converted(None, _after(text_pipeline(text).load(), _of_parts(files)), _new_output(path, to), to, as_new_lists=True)
+    path = _new_output(path, to)
+    return _converted(None, _after(text_pipeline(text).load(), _of_parts(files)), path, to, scores, as_new_lists=True)
 
 
 def _after(text: TextPipeline, lists: Iterable[NbestList]) -> Iterator[NbestList]:
@@ -114,20 +127,24 @@ def _converted(
     lists: Iterable[NbestList],
     path: str,
     to: str,
+    scores: Mapping[str, Numbers] | None,
     whole: bool = False,
     as_new_lists: bool = False,
 ) -> Converted:
     """Write the lists, of the format ``source``, and report what is lost. ``whole``: they are held in memory at once."""
+    if scores and (to in ONE_BEST or not formats.find_target(to, path, source).has_scores):
+        raise InputError(f"{to} has no place for scores: expected another format, such as jsonl, for {', '.join(scores)}")
     if to in ONE_BEST:
         losses = _Losses(to, Holds(ids=to != "1best"), only_first=True)
         formats.write_one_best(losses.watch(lists), path, style=ONE_BEST[to])
         return losses.told()
     target = formats.find_target(to, path, source)
-    holds = _ALL if source is not None and source.name == target.name and type(source) is type(target) else target.holds
+    is_own = source is not None and source.name == target.name and type(source) is type(target)
+    holds = _ALL if is_own else target.holds
     if holds is None:
         raise InputError(f"{to} cannot hold lists from another format: expected one of {', '.join(TARGETS)}")
     losses = _Losses(to, holds)
-    watched = losses.watch(lists)
+    watched = losses.watch(with_scores(lists, scores) if scores else lists)
     if as_new_lists:
         watched = map(as_new, watched)
     formats.write_nbest(list(watched) if whole else watched, target, path)
@@ -151,8 +168,10 @@ class _Losses:
 
     def __init__(self, to: str, holds: Holds, only_first: bool = False) -> None:
         self._to, self._holds, self._only_first = to, holds, only_first
-        self._lists = self._hypotheses = self._dropped = self._references = self._sources = self._blank = self._sparse = self._respaced = 0
+        self._lists = self._hypotheses = self._dropped = self._references = self._sources = 0
+        self._blank = self._blank_sources = self._sparse = self._respaced = 0
         self._scores: Counter[str] = Counter()
+        self._lm_scores: set[str] = set()
         self._rounded: set[str] = set()
         self._extras: set[str] = set()
         self._ids: str | None = None
@@ -177,12 +196,14 @@ class _Losses:
         self._references += bool(nbest.references)
         self._sources += nbest.source is not None
         self._blank += "" in nbest.references
+        self._blank_sources += nbest.source == ""
         self._sparse += nbest.sparse
         if nbest.verbatim is not None:
             self._extras.update(nbest.verbatim.extras)
         for hypothesis in nbest.hypotheses:
             scores = hypothesis.scores | hypothesis.lm_scores
             self._scores.update(scores.keys())
+            self._lm_scores.update(hypothesis.lm_scores.keys())
             if self._holds.main_score is not None and (main := _main_score(hypothesis.scores, self._holds.main_score)):
                 self._main.add(main)
             if self._holds.one_line and one_line(hypothesis.text) != hypothesis.text:
@@ -215,11 +236,15 @@ class _Losses:
             yield f"has no blank references, of silence: those of {self._blank} lists are lost"
         if self._sources and not holds.sources:
             yield f"has no source sentences: those of {self._sources} lists are lost"
+        elif self._blank_sources and not holds.blank_sources:
+            yield f"has no blank source sentences: those of {self._blank_sources} lists are lost"
         if self._scores and not holds.scores:
             yield f"has no scores: {', '.join(sorted(self._scores))} are lost"
         elif self._rounded:
             yield f"has {holds.decimals} decimals: the scores {', '.join(sorted(self._rounded))} are rounded"
         names = {name: holds.main_score if name in self._main and holds.main_score else holds.score_name(name) for name in self._scores}
+        if holds.lm_name is not None:
+            names |= {name: holds.lm_name(name) for name in self._lm_scores}
         if holds.scores and (renamed := [f"{name} -> {new}" for name, new in names.items() if new != name]):
             yield f"has other names for scores: {', '.join(sorted(renamed))}"
         if len(self._main) > 1:

@@ -9,9 +9,10 @@ import cloup
 
 from attlm_cli.options import format_option, once
 from attlm_cli.overwriting import check_files, files_of_steps
-from attlm_cli.types import STEPS
+from attlm_cli.types import SCORES, STEPS
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.convert import TARGETS, convert, convert_parts
 from attlm_fairseq.verbs.inputs import NbestFile
@@ -25,7 +26,7 @@ from attlm_fairseq.verbs.inputs import NbestFile
 @format_option
 @cloup.option(
     "--to",
-    type=click.Choice(TARGETS, case_sensitive=False),
+    type=click.Choice(tuple(dict.fromkeys((*TARGETS, *FORMATS))), case_sensitive=False),
     help="Format to write. Default: the end of FILE's name, if that is the name of a format, as in lists.csv or lists.moses.gz.",
 )
 @cloup.option(
@@ -35,7 +36,20 @@ from attlm_fairseq.verbs.inputs import NbestFile
     callback=once,
     help="Text steps for hypotheses and references, such as join-subwords:bpe,detokenize:en. The lists are then new ones.",
 )
-def convert_command(nbest: tuple[str, ...], output: str, format_name: str | None, to: str | None, text: TextPipeline) -> None:
+@cloup.option(
+    "--scores",
+    type=SCORES,
+    multiple=True,
+    help="Add the score NAME from FILE, which has one number per line: one for each hypothesis, in the order of the lists. Repeatable.",
+)
+def convert_command(
+    nbest: tuple[str, ...],
+    output: str,
+    format_name: str | None,
+    to: str | None,
+    text: TextPipeline,
+    scores: tuple[tuple[str, str], ...],
+) -> None:
     """Convert the lists of NBEST to another format.
 
     One line on standard error names each kind of information that the new format cannot hold. Existing files are never
@@ -48,14 +62,17 @@ def convert_command(nbest: tuple[str, ...], output: str, format_name: str | None
       attlm convert nbest.csv -o nbest.moses.gz
       attlm convert lists.jsonl -o kaldi/ --to kaldi
       attlm convert rescored.out --to 1best --text join-subwords:bpe,detokenize:en
+      attlm convert dev.nbest -o dev.scored.jsonl --scores qe=dev.qe.txt
       attlm convert decode/logdir/output.* -o lists.jsonl
     """
-    check_files(
-        {"the input": list(nbest), "a step of --text": files_of_steps(text)}, {"the output": output.rstrip("/") or output}, folders=True
-    )
+    inputs = {"the input": list(nbest), "a file of --scores": [file for _, file in scores]}
+    check_files({**inputs, "a step of --text": files_of_steps(text)}, {"the output": output.rstrip("/") or output}, folders=True)
+    if len(by_name := dict(scores)) < len(scores):
+        raise InputError("--scores: two scores have the same name: name them apart")
     files = [NbestFile(path, format_name) for path in nbest]
     to = to or _format_of_name(output)
-    found = convert(files[0], output, to, text=text) if len(files) == 1 else convert_parts(files, output, to, text=text)
+    one = len(files) == 1
+    found = convert(files[0], output, to, text=text, scores=by_name) if one else convert_parts(files, output, to, text=text, scores=by_name)
     note(f"{found.list_count} lists, {found.hypothesis_count} hypotheses")
 
 

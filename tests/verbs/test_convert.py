@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cli_runs import run
+from cli_runs import refused, run
 
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
@@ -51,7 +52,7 @@ def test_what_is_held_comes_back_and_the_rest_is_said(name, sample, to, tmp_path
         references = tuple(filter(str.strip, old.references)) if to in ("csv", "tsv") else old.references  # blank is none there
         assert new.references == (references if holds.references else ())
         assert holds.references or not old.references or "references" in lost
-        assert new.source == (old.source if holds.sources else None)
+        assert new.source == ((old.source if holds.blank_sources else old.source or None) if holds.sources else None)
         assert holds.sources or old.source is None or "source sentences" in lost
         assert holds.ids or old.id == new.id or "ids" in lost
         assert not old.sparse or new.sparse or "does not name is 0" in lost or not holds.scores
@@ -159,7 +160,7 @@ def test_the_command_says_what_is_lost_and_overwrites_nothing(tmp_path, monkeypa
     assert Path("out.moses").read_text() == before
     assert "would overwrite the input" in run("convert", "in.json", "-o", "in.json", "--to", "jsonl", code=2).stderr
     assert Path("in.json").read_text() == MANIFEST
-    assert "Invalid value for '--to'" in run("convert", "in.json", "-o", "x", "--to", "fairseq", code=2).stderr
+    assert "fairseq cannot hold lists from another format" in run("convert", "in.json", "-o", "x", "--to", "fairseq", code=2).stderr
     Path("in.csv").write_text(CSV)
     result = run("convert", "in.csv", "--to", "1best-kaldi")
     assert result.stdout == "u1 a, b\nu2 c\n"
@@ -248,10 +249,7 @@ OTHER_FIELDS = """\
 
 def test_other_fields_of_jsonl_are_named(tmp_path):
     (tmp_path / "in").write_text(OTHER_FIELDS)
-    assert attlm.convert(tmp_path / "in", tmp_path / "csv", "csv").lost == (
-        "has no source sentences: those of 1 lists are lost",
-        "has no place for lang, speaker, times, tokens: lost",
-    )
+    assert attlm.convert(tmp_path / "in", tmp_path / "csv", "csv").lost == ("has no place for lang, speaker, times, tokens: lost",)
     assert attlm.convert(tmp_path / "in", tmp_path / "same", "jsonl").lost == ()
     assert (tmp_path / "same").read_text() == OTHER_FIELDS
 
@@ -326,6 +324,78 @@ def test_text_steps_change_hypotheses_and_references(tmp_path, monkeypatch):
     one_by_one = [replace(nbest, hypotheses=[replace(nbest.hypotheses[0], times=((0.0, 1.0),) * 3)]) for nbest in read]
     attlm.convert(one_by_one, "times.jsonl", "jsonl", text="join-subwords:bpe")
     assert [len(nbest.hypotheses[0].times) for nbest in attlm.read_nbest("times.jsonl")] == [0, 3]  # of words that are still there
+
+
+SCORED = {
+    "jsonl": '{"id": "1", "speaker": "s", "hyps": [{"text": "a b", "scores": {"am": -1}}, {"text": "a c", "scores": {"am": -2}}]}\n',
+    "csv": "id,hyp,am,note\n1,a b,-1,x\n1,a c,-2,y\n",
+    "moses": "1 ||| a b ||| am= -1 ||| -1\n1 ||| a c ||| am= -2 ||| -2\n",
+    "fairseq": "S-1\tx\nH-1\t-0.5\ta b\nP-1\t-0.5 -0.5 -0.5\nH-1\t-0.6\ta c\nP-1\t-0.6 -0.6 -0.6\n",
+    "json": '{"1": [{"text": "a b", "score": -1}, {"text": "a c", "score": -2}]}',
+    "hyporadise": '[{"input": ["a b", "a c"], "output": "a b", "am_score": [-1, -2]}]',
+    "nemo": "a b\t-1\na c\t-2\n",
+}
+
+
+@pytest.mark.parametrize("form", SCORED)
+def test_scores_of_a_file_join_the_lists(form, tmp_path, monkeypatch):
+    """In the lists' own format all else stays; they are read back as a score, and so they are from another format."""
+    monkeypatch.chdir(tmp_path)
+    Path("lists").write_text(SCORED[form])
+    Path("numbers").write_text("0.25\n0.75\n")
+    options = ["--format", "nemo:2"] if form == "nemo" else []
+    [before] = attlm.read_nbest("lists", format=options[1] if options else None)
+    for to in dict.fromkeys((form, "jsonl", "csv", "moses", *([] if form == "fairseq" else ["mlm"]))):
+        run("convert", "lists", *options, "--to", to, "-o", f"out.{to}", "--scores", "qe=numbers")
+        [found] = attlm.read_nbest(f"out.{to}", format="nemo:2" if to == "nemo" else None)
+        assert [hypothesis.text for hypothesis in found.hypotheses] == ["a b", "a c"]
+        own = before.hypotheses[0].scores
+        for hypothesis, score in zip(found.hypotheses, (0.25, 0.75), strict=True):
+            [name] = [name for name in hypothesis.scores if name in ("qe", "qe_score")]
+            assert hypothesis.scores[name] == score
+            assert len(hypothesis.scores) == len(own) + 1
+    assert ("speaker" in Path(f"out.{form}").read_text()) == (form == "jsonl")
+
+
+def test_scores_that_do_not_fit_the_lists_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("lists").write_text(SCORED["jsonl"] * 2)
+
+    def told(text: str, *options: str) -> str:
+        Path("numbers").write_text(text)
+        found = refused("convert", "lists", "--to", "jsonl", "-o", "out", "--scores", "qe=numbers", *options)
+        assert not Path("out").exists()
+        return found
+
+    assert "numbers: 3 numbers of qe are fewer than there are hypotheses: none is left for list '1'" in told("1\n2\n3\n")
+    assert "numbers:5: more numbers of qe than the 4 hypotheses" in told("1\n2\n3\n4\n5\n")
+    assert "numbers:3: a blank line: expected one number of qe for each hypothesis" in told("1\n2\n\n3\n4\n")
+    assert "numbers:2: qe is 'x': expected a number" in told("1\nx\n3\n4\n")
+    assert "numbers:2: qe is nan: expected a finite number" in told("1\nnan\n3\n4\n")
+    assert "numbers:4: qe of list '1' is 1e+41" in told("1\n2\n3\n1e41\n")
+    assert "two scores have the same name" in told("1\n2\n3\n4\n", "--scores", "qe=lists")
+    assert "'words' cannot be the name" in told("1\n2\n3\n4\n", "--scores", "words=numbers")
+    assert "has a score 'am' of its own: give the new one another name" in told("1\n2\n3\n4\n", "--scores", "am=numbers")
+    assert "nowhere: cannot be read" in told("1\n2\n3\n4\n", "--scores", "more=nowhere")
+    for to in ("plain", "1best"):
+        assert f"{to} has no place for scores" in refused("convert", "lists", "--to", to, "--scores", "qe=numbers")
+    numbers = {"a": [1.0, 2.0, 3.0, 4.0], "b": "numbers"}
+    attlm.convert("lists", "out.jsonl", "jsonl", scores=numbers)
+    assert [hyp.scores for nbest in attlm.read_nbest("out.jsonl") for hyp in nbest.hypotheses][3] == {"am": -2.0, "a": 4.0, "b": 4.0}
+    with pytest.raises(InputError, match="2 numbers of a are fewer"):
+        attlm.convert("lists", "other.jsonl", "jsonl", scores={"a": [1.0, 2.0]})
+
+
+def test_tables_hold_source_sentences(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = json.loads(SCORED["jsonl"])
+    lists = [line | {"id": "1", "source": "the source"}, line | {"id": "2"}]
+    Path("lists").write_text("".join(json.dumps(nbest) + "\n" for nbest in lists))
+    for to in ("csv", "tsv"):
+        run("convert", "lists", "-o", f"out.{to}")
+        assert [nbest.source for nbest in attlm.read_nbest(f"out.{to}")] == ["the source", None]
+    Path("lists").write_text("".join(json.dumps(nbest) + "\n" for nbest in lists[::-1]))
+    assert "list 1 has a source sentence, which the first list has not" in refused("convert", "lists", "-o", "other.csv")
 
 
 def test_texts_in_another_order_than_their_numbers_are_told(tmp_path):

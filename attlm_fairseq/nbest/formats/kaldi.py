@@ -67,7 +67,9 @@ class KaldiFolder(NbestFolderFormat):
     """A folder with ``text`` (or ``words_text``) as in ``KaldiFormat``, and files of costs, ``utt-1 5.67``, in the same order."""
 
     name = "kaldi"
-    holds = Holds(scores=True, decimals=6, score_name=lambda name: _own_cost_file(name), one_line=True)
+    holds = Holds(
+        scores=True, decimals=6, score_name=lambda name: _own_cost_file(name), lm_name=lambda name: _cost_file(name), one_line=True
+    )
 
     def matches_folder(self, folder: Path) -> bool:
         return any((folder / text).is_file() and _KEY.match(head_of(folder / text)) is not None for text in TEXTS)

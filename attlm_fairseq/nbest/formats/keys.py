@@ -52,7 +52,8 @@ LENGTH_PENALTY = "length_penalty"
 CONFIDENCES = "word_confidences"  # of the first hypothesis, written by rescoring
 TOTALS = ("total", "total_score")  # what rescoring calls its total, of a hypothesis and in a list next to the hypotheses
 RETURNED = ("num_return_sequences", "n_best", "num_hypotheses")  # how many texts of a flat list belong to each utterance
-# numbers that say nothing about a hypothesis' probability, and what was measured against the reference
+MEASUREMENTS = frozenset(("wer", "cer", "ter", "bleu", "chrf", "comet", "errors", "distance"))  # against the reference
+# numbers that say nothing about a hypothesis' probability
 NOT_SCORES = frozenset(
     (
         *("rank", "index", "n", "beam", "line", "seek", "start", "end", "begin", "start_time", "end_time", "time", "timestamp", "offset"),
@@ -69,7 +70,7 @@ NOT_SCORES = frozenset(
             "channel",
             "speaker",
         ),
-        *("sample_rate", "num_words", "wer", "cer", "ter", "bleu", "chrf", "comet", "errors", "distance"),
+        *("sample_rate", "num_words", *MEASUREMENTS),
         *(LENGTH_PENALTY, *TOTALS, *RETURNED, *LENGTHS, *TOKEN_LOGPROBS, *IDS),
     )
 )

@@ -24,10 +24,12 @@ class Holds:
     references: bool = False
     blank_references: bool = True  # whether a reference without words is one, of silence
     sources: bool = False  # whether lists have a source sentence
+    blank_sources: bool = True  # whether a source sentence without words is one, or none
     scores: bool = False
     decimals: int | None = None  # to which scores are rounded; None: written exactly
     unit: float = 1.0  # of written scores, in natural logs
     score_name: Callable[[str], str] = str  # what a score is called in it
+    lm_name: Callable[[str], str] | None = None  # what the score of an LM is called in it; None: as other scores
     main_score: str | None = None  # what the decoder's own score is called in it; None: as other scores
     sparse: bool = False  # whether it says that a score which a hypothesis does not name is 0
     one_line: bool = False  # whether tabs and line breaks of a text become spaces

@@ -260,6 +260,8 @@ class Reader:
             elif isinstance(found, str) and keys.is_score_column(key) and is_written_number(found):
                 scores[key] = at.number(found, key)  # refuses a number in quotes: without a word it would count for nothing
             else:
+                if key in keys.MEASUREMENTS:
+                    self.tell_of_measurement(key)
                 continue
             read.add(key)
         if keys.LOGPROB not in scores:
@@ -270,6 +272,13 @@ class Reader:
         if not scores:
             self.tell_of_total(key for key, found in members.items() if is_number(found))
         return scores, read
+
+    def tell_of_measurement(self, name: str) -> None:
+        """Log that a number is not read, because its name says that it was measured against the reference."""
+        self._tell(
+            f"{quoted(name)} of a hypothesis is taken for a measurement against the reference, and is not read as a score; if it is one, "
+            "give it another name"
+        )
 
     def tell_of_total(self, names: Iterable[str]) -> None:
         """Log if the only number that may be the decoder's score has the name under which rescoring writes its own total."""

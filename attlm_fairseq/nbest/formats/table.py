@@ -7,7 +7,7 @@ import io
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, TextIO
 
 from attlm_fairseq.errors import InputError
@@ -148,7 +148,7 @@ class TableFormat(NbestFormat):
     order, with one column per LM and ``total`` at the end.
     """
 
-    holds = Holds(references=True, blank_references=False, scores=True, score_name=keys.as_header)
+    holds = Holds(references=True, blank_references=False, sources=True, blank_sources=False, scores=True, score_name=keys.as_header)
     delimiters: ClassVar[str]
     texts: ClassVar[Sequence[str]] = keys.ALL_TEXTS  # names of the column of the text
     blank_references: ClassVar[bool] = False  # whether a blank reference is one, of silence, or none
@@ -217,7 +217,7 @@ class TsvFormat(TableFormat):
 
     name = "tsv"
     delimiters = "\t"
-    holds = Holds(references=True, blank_references=False, scores=True, score_name=keys.as_header, one_line=True)
+    holds = replace(TableFormat.holds, one_line=True)
 
     def written_id(self, nbest: NbestList) -> str:
         return one_line(nbest.id)
@@ -342,6 +342,9 @@ def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str, bl
     columns.set_apart_counts(first_rows, path)
     columns.set_apart_reference(first_rows, path)
     columns.set_apart_source(first_rows)
+    for place in columns.undecided:
+        if columns.spelled[place] in keys.MEASUREMENTS:
+            reader.tell_of_measurement(columns.names[place])
     for name, of_list in itertools.chain(first_groups, groups):
         first, found_any = of_list[0], True
         if not seen.add(name):
@@ -412,6 +415,7 @@ class _Table:
         added: column names by LM.
         total: the column of the total, of those that were read; -1: a new one.
         own: the score columns of a new table.
+        has_source: whether a new table has a column of source sentences.
         joined: column names of the scores that the lists of a table that was read have got.
         names: names of the columns of a table that was read.
         rank: the column of the ranks in a table without a header.
@@ -425,6 +429,7 @@ class _Table:
     added: dict[str, str]
     total: int | None = None
     own: tuple[str, ...] = ()
+    has_source: bool = False
     joined: dict[str, str] = field(default_factory=dict)
     names: Sequence[str] = ()
     rank: int | None = None
@@ -435,11 +440,12 @@ class _Table:
         best = nbest.hypotheses[0]
         if text is None:
             own = tuple(dict.fromkeys(name for hypothesis in nbest.hypotheses for name in hypothesis.scores))
-            names = fresh_names(own, ("id", "hyp", "ref", TOTAL), keys.as_header, _compared)
-            added = fresh_names(best.lm_scores, ["id", "hyp", "ref", TOTAL, *names.values()], keys.as_header, _compared)
+            texts = ["id", "hyp", "ref", *(["source"] if nbest.source is not None else [])]
+            names = fresh_names(own, [*texts, TOTAL], keys.as_header, _compared)
+            added = fresh_names(best.lm_scores, [*texts, TOTAL, *names.values()], keys.as_header, _compared)
             total = -1 if best.total is not None else None
-            header = ["id", "hyp", "ref", *names.values(), *added.values(), *([TOTAL] if total else [])]
-            return _Table(True, _line(header, delimiter, "\n"), delimiter, "\n", True, added, total, own)
+            header = [*texts, *names.values(), *added.values(), *([TOTAL] if total else [])]
+            return _Table(True, _line(header, delimiter, "\n"), delimiter, "\n", True, added, total, own, nbest.source is not None)
         delimiter, missing_header = text.file.framing[0], text.file.framing[1:]
         mark = "\ufeff" if text.file.start.startswith("\ufeff") else ""
         head, end = split_end(text.file.start.removeprefix(mark))
@@ -493,7 +499,9 @@ class _Table:
             return self._fields_like_others(nbest, hypothesis)
         if len(nbest.references) > 1:
             raise nbest.error(f"list {nbest.id} has {len(nbest.references)} references: a table has one column for them")
-        texts = [nbest.id, hypothesis.text, *(nbest.references or ("",))]
+        if nbest.source is not None and not self.has_source:
+            raise nbest.error(f"list {nbest.id} has a source sentence, which the first list has not: a table needs the same")
+        texts = [nbest.id, hypothesis.text, *(nbest.references or ("",)), *([nbest.source or ""] if self.has_source else [])]
         return [*(map(one_line, texts) if self.delimiter == "\t" else texts), *_cells(hypothesis.scores, self.own)]
 
     def _fields_like_others(self, nbest: NbestList, hypothesis: Hypothesis) -> list[str]:
