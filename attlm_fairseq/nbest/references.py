@@ -451,7 +451,9 @@ def read_texts(path: str, by: By | None = None) -> list[NbestList]:
     return list(TextFormat("order" if by == "number" else by).read(TextSource(path, "one text per line")))
 
 
-def read_further(path: str, format_name: str | None, first: Sequence[NbestList], first_path: str, by: By | None = None) -> list[NbestList]:
+def read_further(
+    path: str, format_name: str | None, first: Sequence[NbestList], first_path: str, by: By | None = None, option: str = REFS_BY
+) -> list[NbestList]:
     """Read another system's file for the utterances of ``first``: n-best lists, or one text per line.
 
     A file holds texts if its format is not recognised or ``format_name`` is "text". It also does if its format can look
@@ -484,7 +486,7 @@ def read_further(path: str, format_name: str | None, first: Sequence[NbestList],
             return in_order_of(first, lists, path, first_path)
     ids = [nbest.id for nbest in first]
     try:
-        found = match_lines(ids, TextFile(path, _without_ends(lines)), None if by == "id" else by)
+        found = match_lines(ids, TextFile(path, _without_ends(lines), option=option), None if by == "id" else by)
     except InputError as error:
         raise InputError(f"{error}{f'; if it holds n-best lists, say --format {form.name}' if form else ''}") from None
     if format_name != TEXT:

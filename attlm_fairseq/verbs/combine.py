@@ -10,6 +10,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names
 from attlm_fairseq.nbest.formats.as_read import extras_of, tell_of_left_out
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.references import By, check_by
 from attlm_fairseq.scoring.lm_spec import check_name
 from attlm_fairseq.verbs.fit_of_references import warn_of_other_utterances
 from attlm_fairseq.verbs.inputs import Lists, is_file, lists_or_texts, require_type
@@ -18,7 +19,7 @@ from attlm_fairseq.verbs.systems import lists_of_system
 RANK = "rank"
 
 
-def combine(systems: Mapping[str, Lists]) -> list[NbestList]:
+def combine(systems: Mapping[str, Lists], *, texts_by: By | None = None) -> list[NbestList]:
     """Join the lists of several systems: each list has the hypotheses of all, the best of each system first.
 
     A hypothesis that repeats the words of an earlier one of its list is left out; a note says how many there are. The scores
@@ -30,6 +31,8 @@ def combine(systems: Mapping[str, Lists]) -> list[NbestList]:
     Args:
         systems: n-best lists by the name of their system. The first one gives ids, order, references and source
             sentences. Files may also hold one text per line.
+        texts_by: how lines of text are matched with the lists of the first system: ``order``, ``number`` (a list's id is its line's
+            number, from 0) or ``id``. None: by id if every line has one, else by order, unless the ids are numbers in another order.
 
     Returns:
         The joined lists. Tune weights on them to rescore with all systems, or let them vote by ROVER (``consensus``).
@@ -47,7 +50,9 @@ def combine(systems: Mapping[str, Lists]) -> list[NbestList]:
     lists = list(lists_or_texts(first))
     label = str(first) if is_file(first) else first_name
     labels = (str(other) if is_file(other) else name for name, other in others)
-    columns = [lists, *(lists_of_system(name, other, lists, label) for name, (_, other) in zip(labels, others, strict=True))]
+    check_by(texts_by)
+    further = zip(labels, others, strict=True)
+    columns = [lists, *(lists_of_system(name, other, lists, label, texts_by, option="--texts-by") for name, (_, other) in further)]
     for name, column in zip(systems, columns, strict=True):
         warn_of_other_utterances(column, lists, name, first_name)
     tell_of_left_out({name for nbest in chain(*columns) for name in extras_of(nbest)}, "of joined lists")

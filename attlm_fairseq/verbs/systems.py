@@ -6,12 +6,18 @@ from collections.abc import Sequence
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.nbest.references import By, in_order_of, read_further
+from attlm_fairseq.nbest.references import REFS_BY, By, in_order_of, read_further
 from attlm_fairseq.verbs.inputs import Lists, NbestFile, is_file, lists_of
 
 
 def lists_of_system(
-    name: str, other: Lists, first: Sequence[NbestList], first_name: str, by: By | None = None, compare_references: bool = True
+    name: str,
+    other: Lists,
+    first: Sequence[NbestList],
+    first_name: str,
+    by: By | None = None,
+    compare_references: bool = True,
+    option: str = REFS_BY,
 ) -> list[NbestList]:
     """Return the lists of another system in the order of ``first``: matched by id if both have the same ids, else by order.
 
@@ -21,6 +27,7 @@ def lists_of_system(
         first: the lists of the same utterances.
         first_name: the name of their system.
         by: how the lines of a text are matched, see ``references``.
+        option: the option that gives ``by``, for messages.
         compare_references: require that lists which both have references have the same ones.
 
     Raises:
@@ -28,7 +35,7 @@ def lists_of_system(
     """
     if is_file(other):
         file = other if isinstance(other, NbestFile) else NbestFile(other)
-        lists = read_further(str(file), file.format, first, first_name, by)
+        lists = read_further(str(file), file.format, first, first_name, by, option)
     else:
         lists = in_order_of(first, list(lists_of(other)), name, first_name)
     for own, nbest in zip(lists, first, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import click
 import cloup
 
 from attlm_cli.options import format_option
@@ -9,6 +10,7 @@ from attlm_cli.overwriting import check_files
 from attlm_cli.types import SYSTEM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.references import By
 from attlm_fairseq.verbs.combine import combine
 from attlm_fairseq.verbs.inputs import NbestFile
 from attlm_fairseq.verbs.nbest_files import write_nbest
@@ -18,7 +20,12 @@ from attlm_fairseq.verbs.nbest_files import write_nbest
 @cloup.argument("systems", type=SYSTEM, nargs=-1, required=True, help="N-best lists of two or more systems, each with a name.")
 @cloup.option("-o", "--output", default="-", metavar="FILE", help="File to write (jsonl); - is standard output (default). .gz compresses.")
 @format_option
-def combine_command(systems: tuple[tuple[str, str], ...], output: str, format_name: str | None) -> None:
+@cloup.option(
+    "--texts-by",
+    type=click.Choice(["order", "number", "id"], case_sensitive=False),
+    help="How lines of text are matched with the lists of the first system: as --refs-by of attlm eval. fairseq-generate needs number.",
+)
+def combine_command(systems: tuple[tuple[str, str], ...], output: str, format_name: str | None, texts_by: By | None) -> None:
     """Join the n-best lists of several systems for the same utterances, each given as NAME=FILE.
 
     Each list gets the hypotheses of all systems. The scores of the system NAME are called NAME_SCORE, and NAME_rank is minus the
@@ -36,6 +43,6 @@ def combine_command(systems: tuple[tuple[str, str], ...], output: str, format_na
     by_name = {name: NbestFile(file, format_name) for name, file in systems}
     if len(by_name) < len(systems):
         raise InputError("two systems have the same name: name them apart")
-    lists = combine(by_name)
+    lists = combine(by_name, texts_by=texts_by)
     write_nbest(lists, output)
     note(f"{len(lists)} lists, {sum(len(nbest.hypotheses) for nbest in lists)} hypotheses")

@@ -98,6 +98,20 @@ def test_scores_that_lists_may_lack_stay_so(folder):
     assert all(nbest.sparse for nbest in attlm.combine({"a": "sparse", "b": [["a"], ["c"]]}))
 
 
+def test_texts_are_matched_by_the_numbers_of_generated_lists(tmp_path, monkeypatch):
+    """fairseq-generate writes its lists sorted by length; a text in the order of the corpus has other lines next to them."""
+    monkeypatch.chdir(tmp_path)
+    Path("gen").write_text("H-1\t-0.5\ta b\nP-1\t-0.5 -0.5 -0.5\nH-0\t-0.6\tc d e\nP-0\t-0.6 -0.6 -0.6 -0.6\n")
+    Path("text").write_text("c d f\na b\n")
+    told = run("combine", "f=gen", "t=text", code=2).stderr
+    assert "say --texts-by number (the id is the line number) or --texts-by order" in told
+    found = {by: run("combine", "f=gen", "t=text", "--texts-by", by).stdout.splitlines() for by in ("number", "order")}
+    texts = {by: [[hyp["text"] for hyp in json.loads(line)["hyps"]] for line in lines] for by, lines in found.items()}
+    assert texts == {"number": [["a b"], ["c d e", "c d f"]], "order": [["a b", "c d f"], ["c d e", "a b"]]}
+    with pytest.raises(attlm.InputError, match="expected one of order, number, id"):
+        attlm.combine({"f": "gen", "t": "text"}, texts_by="line")
+
+
 def test_the_format_can_be_said(folder):
     Path("a.txt").write_text("the cat sat\n\na dog\n\nthe cow\n")
     Path("b.txt").write_text("the cat sad\n\na dog\n\na cow\n")
