@@ -9,11 +9,15 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 
-def peeked(items: Iterable[Item]) -> tuple[Item | None, Iterator[Item]]:
-    """Return the first item (None if there is none), and an iterator over all items."""
+def peeked(items: Iterable[Item], tells: Callable[[Item], bool] = lambda item: True) -> tuple[Item | None, Iterator[Item]]:
+    """Return the first item that ``tells``, or else the first (None if there is none), and an iterator over all items."""
     rest = iter(items)
-    first = next(rest, None)
-    return first, rest if first is None else chain([first], rest)
+    read: list[Item] = []
+    for item in rest:
+        read.append(item)
+        if tells(item):
+            return item, chain(read, rest)
+    return next(iter(read), None), iter(read)
 
 
 def batch_by_size(

@@ -24,7 +24,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
 from attlm_fairseq.nbest.run.deciding import warn_of_unseen
 from attlm_fairseq.nbest.run.decoder_score import tells_of_scores, with_decoder_score
-from attlm_fairseq.nbest.run.rescoring import context_of
+from attlm_fairseq.nbest.run.rescoring import with_context
 from attlm_fairseq.nbest.statistics.calibration import Calibration
 from attlm_fairseq.nbest.statistics.evaluation import Row, compare, measure_lists
 from attlm_fairseq.nbest.statistics.table import ErrorCounts, as_table, error_table
@@ -207,7 +207,8 @@ def evaluate(
     files = reference_files(refs) or ReferenceFiles()
     whole = list(lists_or_texts(lists, files.by))
     read = with_references(whole, refs)
-    found = measure(read, metric, run, features, on_progress, context_of(run, read[0] if read else None), run.groups(read))
+    context, _ = with_context(run, read)
+    found = measure(read, metric, run, features, on_progress, context, run.groups(read))
     run, rescored = _rescored(found, metric, run)
     given = refs is not None and (refs is not files or files.paths)  # then the lists' own references do not count
     further = _further(_by_name(others), found, whole if files.partial else found.lists.lists, metric, name, files.by, not given)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attlm_fairseq import __version__
-from attlm_fairseq.batching import peeked
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.confidence import Confidence
@@ -31,7 +30,7 @@ from attlm_fairseq.nbest.formats.sausage import write_sausages
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.deciding import ListDecider
-from attlm_fairseq.nbest.run.rescoring import context_of
+from attlm_fairseq.nbest.run.rescoring import with_context
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, OnProgress, Sources, opened_lists, run_config, with_sources
@@ -147,8 +146,8 @@ def rescore(
     cache = ScoreCache.of_output(os.fspath(output.path), run, run.devices[0], features) if output and resumes else ScoreCache(None)
     decider = ListDecider(run, features, writer.confidence)
     with cache.explaining_interrupts():
-        first, read = peeked(with_sources(opened, source))
-        with scoring(run, features, on_progress, cache, context_of(run, first)) as rescorer:
+        context, read = with_context(run, with_sources(opened, source))
+        with scoring(run, features, on_progress, cache, context) as rescorer:
             # closed if deciding or writing fails: whoever keeps the exception would keep the scores' file locked
             with contextlib.closing(rescorer.score(rescorer.workers.expand(read))) as scored:
                 writer.write(decider.decide_all(scored))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tomlkit
 from cli_runs import refused, run
+from lm_files import write_checkpoint
 
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.run.config_file import read_config
@@ -471,3 +472,22 @@ def test_silence_without_scores_changes_nothing(lists):
         found[name] = (weights.keys(), answers, next(row for label, row in rows.items() if label.startswith("rescored"))[0])
     assert "am" in found["without"][0]
     assert found["without"] == found["first"] == found["last"]
+
+
+def test_a_conversation_that_begins_with_silence_goes_by_the_decoders_score_too(tmp_path, monkeypatch):
+    """The context of a list is the text chosen before it: by the LM alone that would be another one."""
+    monkeypatch.chdir(tmp_path)
+    write_checkpoint(Path("lm.pt"), ["a", "b", "c"])
+    Path("text").write_text("a\nb\nc\n")
+    of_lm = [float(line.split("\t")[2]) for line in run("score", "text", "--lm", "lm.pt", "--no-header").stdout.splitlines()]
+    worst = min(range(3), key=lambda place: of_lm[place])  # the decoder's choice, as its score has more weight
+    hyps = [{"text": text, "am": -1.0 if place == worst else -9.0} for place, text in enumerate("abc")]
+    turns = [{"id": f"u{number}", "hyps": hyps} for number in range(4)]
+    silence = {"id": "u", "hyps": [{"text": ""}]}
+    scores = []
+    for name, items in {"first": [silence, *turns], "second": [silence | {"hyps": [{"text": "", "am": 0.0}]}, *turns]}.items():
+        Path(name).write_text("".join(json.dumps(item) + "\n" for item in items))
+        run("rescore", name, "--lm", "lm.pt", "--weight", "lm=0.01", "--context", "all", "--to", "jsonl", "-o", f"{name}.out")
+        written = [json.loads(line)["hyps"] for line in Path(f"{name}.out").read_text().splitlines()]
+        scores.append([[hyp["scores"]["lm"] if "scores" in hyp else hyp["lm"] for hyp in hyps] for hyps in written[1:]])
+    assert scores[0] == scores[1]

@@ -19,7 +19,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from attlm_fairseq.batching import peeked
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import collected, note, warn_of_oov
 from attlm_fairseq.nbest.features.lm_features import is_lm_feature
@@ -28,7 +27,7 @@ from attlm_fairseq.nbest.formats.as_read import expanded_for
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.deciding import ListDecider
-from attlm_fairseq.nbest.run.rescoring import Rescorer, context_of
+from attlm_fairseq.nbest.run.rescoring import Rescorer, with_context
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
@@ -69,9 +68,9 @@ class ShardRescorer:
 
     def _rescore(self, path: str, output: str) -> tuple[int, list[str]]:
         form, opened = open_nbest(path, self._format_name)
-        first, lists = peeked(opened)
+        context, lists = with_context(self._config, opened)
         cache = ScoreCache.of_output(output, self._config, self._device, self._features) if self._resume else ScoreCache(None)
-        rescorer = Rescorer(self._workers, self._config, cache=cache, context=context_of(self._config, first))
+        rescorer = Rescorer(self._workers, self._config, cache=cache, context=context)
         target = holding_new(form, output) if self._config.adds_candidates else form
         if target.name != form.name:
             note(f"note: {form.name} cannot hold new hypotheses: lists are written as {target.name}")

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, repeat
 
-from attlm_fairseq.batching import batch_by_size
+from attlm_fairseq.batching import batch_by_size, peeked
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.decoder_score import distances_from_best, total_without_lms, with_default
+from attlm_fairseq.nbest.run.decoder_score import distances_from_best, tells_of_scores, total_without_lms, with_default
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.walk import Choice, Group, Turn, with_scores
 from attlm_fairseq.nbest.run.workers import Workers
@@ -167,15 +167,16 @@ class Context:
             yield Conversations([[(place, lists[place]) for place in places] for _, places in group], [name for name, _ in group])
 
 
-def context_of(run: RunConfig, first: NbestList | None) -> Context | None:
-    """Return how the lists of a run form conversations: the context of a list is what the run chooses from the lists before it.
+def with_context(run: RunConfig, lists: Iterable[NbestList]) -> tuple[Context | None, Iterator[NbestList]]:
+    """Return how the lists of a run form conversations, and the lists: a list's context is what the run chooses from the lists before it.
 
-    ``first`` is any of the lists, which shows the decoder's own score; None if there are no lists.
+    The first list that tells which scores the lists have shows the decoder's own score.
     """
     if run.context is None:
-        return None
-    weights = dict(run.weights) if first is None else with_default(run, run.weights, first)[0]  # the run itself logs the line
-    return Context(run.context, Choice(weights, run.decision))
+        return None, peeked(lists)[1]
+    telling, lists = peeked(lists, tells_of_scores)
+    weights = dict(run.weights) if telling is None else with_default(run, run.weights, telling)[0]  # the run itself logs the line
+    return Context(run.context, Choice(weights, run.decision)), lists
 
 
 def recorded(turns_of_group: Iterable[Mapping[int, tuple[int, NbestList]]], read: deque) -> Iterator[Turn]:
