@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ class HuggingFaceTranslation(TranslationModel):
         if tokenizer.eos_token_id is None or self._start is None:
             raise InputError("has no decoder_start_token_id or no eos token; expected a model that translates, such as Marian", path=folder)
         self._marks = frozenset(self._target_ids("")) - {tokenizer.eos_token_id}
+        self._scale, self._bias = 1.0, getattr(model, "final_logits_bias", None)
+        self._check_logits()
         self._is_unknown_read = cache(lambda word: tokenizer.unk_token_id in tokenizer(word)["input_ids"])
         self._is_unknown_written = cache(lambda word: tokenizer.unk_token_id in self._target_ids(word))
 
@@ -73,16 +76,24 @@ class HuggingFaceTranslation(TranslationModel):
         places = {source: place for place, source in enumerate(dict.fromkeys(pair.read for pair in batch))}
         rows = torch.tensor([places[pair.read] for pair in batch], device=self.model.device)
         sources, real = self._source_batch(list(places))
-        targets = self._padded([pair.written for pair in batch])
-        encoded = self.model.get_encoder()(input_ids=sources, attention_mask=real)
-        encoded.last_hidden_state = encoded.last_hidden_state.index_select(0, rows)
+        encoded = self.model.get_encoder()(input_ids=sources, attention_mask=real).last_hidden_state.index_select(0, rows)
         before = self._padded([(self._start, *pair.written[:-1]) for pair in batch])
-        output = self.model(encoder_outputs=encoded, attention_mask=real.index_select(0, rows), decoder_input_ids=before, use_cache=False)
-        log_probs = output.logits.float().log_softmax(-1).gather(2, targets.unsqueeze(2)).squeeze(2).double().tolist()
-        return [
-            tuple(0.0 if token in self._marks else value for token, value in zip(pair.written, row, strict=False))
-            for pair, row in zip(batch, log_probs, strict=True)
-        ]
+        states = self._states(before, encoded, real.index_select(0, rows))
+        prefixes: dict[tuple[int, int], int] = {}  # the number of a prefix, by that of the prefix before it and the last token
+        first: list[int] = []  # where each prefix stands first
+        ends: list[int] = []  # the prefix before each token that is written
+        for row, pair in enumerate(batch):
+            prefix = -1 - places[pair.read]
+            for place, token in enumerate((self._start, *pair.written[:-1])):
+                if (found := prefixes.setdefault((prefix, token), len(prefixes))) == len(first):
+                    first.append(row * before.size(1) + place)
+                ends.append(found)
+                prefix = found
+        logits = self._logits(states.flatten(0, 1)[first]).float()
+        tokens = [token for pair in batch for token in pair.written]
+        values = (logits[ends, tokens] - logits.logsumexp(dim=-1)[ends]).double().tolist()
+        scored = iter([0.0 if token in self._marks else value for token, value in zip(tokens, values, strict=True)])
+        return [tuple(islice(scored, len(pair))) for pair in batch]
 
     @torch.inference_mode()
     def searched(self, sentences: Sequence[Sequence[str]], count: int, most_words: int) -> list[list[str]]:
@@ -119,6 +130,30 @@ class HuggingFaceTranslation(TranslationModel):
             return []
         some = ", ".join([*codes[:NAMED], *([".."] if len(codes) > NAMED else [])])
         return [f"WARNING: it translates into several languages ({some}): --source-prefix '{codes[0]}' chooses one"]
+
+    def _states(self, before: Tensor, encoded: Tensor, real: Tensor) -> Tensor:
+        """Return the decoder's states (N, T, D) after the tokens ``before`` (N, T), which ``_logits`` takes."""
+        decoder = self.model.get_decoder()
+        return decoder(input_ids=before, encoder_hidden_states=encoded, encoder_attention_mask=real, use_cache=False).last_hidden_state
+
+    def _logits(self, states: Tensor) -> Tensor:
+        """Return the logits (M, V) of states (M, D)."""
+        logits = self.model.get_output_embeddings()(states * self._scale)
+        return logits if self._bias is None else logits + self._bias
+
+    @torch.inference_mode()
+    def _check_logits(self) -> None:
+        """Find the scale of the states before the output layer (T5's, if its embeddings are tied). Raises InputError if there is none."""
+        tokens = torch.tensor([[self._start, *self._target_ids("a")]], device=self.model.device)
+        read = torch.tensor([self.read_ids(["a"])], device=self.model.device)
+        real = torch.ones_like(read)
+        exact = self.model(input_ids=read, attention_mask=real, decoder_input_ids=tokens).logits[0]
+        states = self._states(tokens, self.model.get_encoder()(input_ids=read, attention_mask=real).last_hidden_state, real)[0]
+        for scale in (1.0, self.model.get_output_embeddings().in_features ** -0.5):
+            self._scale = scale
+            if torch.allclose(self._logits(states), exact, rtol=1e-4, atol=1e-4):
+                return
+        raise InputError(f"{type(self.model).__name__}: its logits are not its output layer of the decoder's states", path=self.folder)
 
     def _set_languages(self, languages: str | None) -> None:
         tokenizer = self.tokenizer
