@@ -289,21 +289,34 @@ def read_plain_data(path: Path, mapped: bool = False) -> Any:
         raise InputError(f"is not a checkpoint written by fairseq-train, or is cut short ({first_sentence(error)})", path=path) from None
 
 
-def find_dictionary(path: Path, config: Mapping[str, Any], names: Sequence[str] = ("dict.txt",)) -> Path:
-    """Return ``dict.txt`` next to the checkpoint, or in its data folder; of several ``names``, the first, all in one folder.
+def data_folders(path: Path, config: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield the folders in which the data of a checkpoint's training may lie: its own, then its data folder.
 
     A relative data folder is looked for from the checkpoint's folder and its parents, nearest first, because fairseq-train
     was usually started in one of them, and then from the current folder.
+    """
+    yield path.parent
+    for folder in _named_data_folders(config):
+        yield from (above / folder for above in (*path.resolve().parents, Path()))
+
+
+def _named_data_folders(config: Mapping[str, Any]) -> list[Path]:
+    task = config.get("task")
+    data = (task.get("data") if isinstance(task, dict) else getattr(task, "data", None)) or ""
+    return [Path(folder) for folder in str(data).split(":") if folder]
+
+
+def find_dictionary(path: Path, config: Mapping[str, Any], names: Sequence[str] = ("dict.txt",)) -> Path:
+    """Return ``dict.txt`` in the first of ``data_folders`` that has it; of several ``names``, the first, all in one folder.
 
     Raises:
         NoDictionaryError: no folder has all the files, or a folder cannot be looked at.
     """
-    task = config.get("task")
-    data = (task.get("data") if isinstance(task, dict) else getattr(task, "data", None)) or ""
-    named = [Path(folder) / names[0] for folder in str(data).split(":") if folder]
+    named = [folder / names[0] for folder in _named_data_folders(config)]
     adjacent = path.parent / names[0]
     what = " and ".join(names)
-    for candidate in (adjacent, *(above / place for place in named for above in (*path.resolve().parents, Path()))):
+    for folder in data_folders(path, config):
+        candidate = folder / names[0]
         try:
             if all(candidate.with_name(name).is_file() for name in names):
                 return candidate

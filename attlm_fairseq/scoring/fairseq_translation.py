@@ -5,8 +5,9 @@ Shapes: N rows of a batch, T tokens with the end, V vocabulary.
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attlm_fairseq.checkpoints.reading import find_dictionary
+from attlm_fairseq.checkpoints.reading import data_folders, find_dictionary
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, UNK, Vocabulary, fingerprint
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import FileHash
@@ -23,6 +24,7 @@ from attlm_fairseq.scoring.fairseq_models import load_models, read_options, task
 from attlm_fairseq.scoring.translation import Pair, TranslationModel
 
 TASKS = ("translation", "translation_with_lm")
+_OF_PAIR = re.compile(r"[^.]+\.([^.-]+)-([^.-]+)\.[^.]+\.(?:idx|bin)")  # a file of fairseq-preprocess
 
 
 class FairseqTranslation(TranslationModel):
@@ -130,17 +132,19 @@ class FairseqTranslation(TranslationModel):
 
 
 def load_fairseq_translation(
-    paths: Sequence[Path], weights: Sequence[float] | None, dictionaries: Path | None, compute: DeviceConfig
+    paths: Sequence[Path], weights: Sequence[float] | None, dictionaries: Path | None, languages: str | None, compute: DeviceConfig
 ) -> FairseqTranslation:
     """Load checkpoints of ``fairseq-train --task translation``; see ``load_translation_models``.
 
     Raises:
-        InputError: fairseq is not installed, a file is not a translation model, or its dictionaries are missing or do not
-            fit.
+        InputError: fairseq is not installed, a file is not a translation model, its languages are not known or others than
+            ``languages``, or its dictionaries are missing or do not fit.
     """
-    source, target = _find_dictionaries(paths[0], dictionaries)
+    config = read_options(paths[0])
+    source_lang, target_lang = _languages(paths[0], config, dictionaries, languages)
+    source, target = _find_dictionaries(paths[0], config, (source_lang, target_lang), dictionaries)
     overrides = {"data": str(source.parent), "eval_bleu": False, "encoder_embed_path": None, "decoder_embed_path": None}
-    models, options, _ = load_models(paths, overrides)
+    models, options, _ = load_models(paths, overrides | {"source_lang": source_lang, "target_lang": target_lang})
     from fairseq.models import FairseqEncoderDecoderModel
 
     for path, model in zip(paths, models, strict=True):
@@ -153,16 +157,38 @@ def load_fairseq_translation(
     return FairseqTranslation(models, normalised, Vocabulary.read(source), Vocabulary.read(target), left_pad, tuple(paths), compute.device)
 
 
-def _find_dictionaries(path: Path, folder: Path | None) -> list[Path]:
-    """Return the dictionaries of a checkpoint, of the source and of the target language.
+def _languages(path: Path, config: Mapping[str, Any], folder: Path | None, given: str | None) -> tuple[str, str]:
+    """Return source and target language of a checkpoint.
 
-    Raises InputError if it is not a checkpoint of a translation model, or if a dictionary is missing.
+    A model that was trained without -s and -t does not name them: then they are ``given``, or those of the files
+    ``train.SOURCE-TARGET.*`` in its data folder, as fairseq itself finds them.
+
+    Raises InputError if it is not a checkpoint of a translation model, or if its languages are not found or others than ``given``.
     """
-    config = read_options(path)
-    languages = [task_option(config, "source_lang"), task_option(config, "target_lang")]
     task = task_option(config, "_name") or task_option(config, "task")
-    if None in languages or task not in TASKS:
+    if task not in TASKS:
         raise InputError(f"was trained with --task {task}; expected a translation model, of --task translation", path=path)
+    own = task_option(config, "source_lang"), task_option(config, "target_lang")
+    if None not in own:
+        if given not in (None, ":".join(own)):
+            raise InputError(f"translates from {own[0]} to {own[1]}, --languages says {given}: leave it out", path=path)
+        return own
+    if given is not None:
+        source, target = given.split(":")
+        return source, target
+    for place in data_folders(path, config) if folder is None else [folder]:
+        for source, target in sorted((found[1], found[2]) for file in place.glob("*.*-*.*") if (found := _OF_PAIR.fullmatch(file.name))):
+            if all((place / f"dict.{language}.txt").is_file() for language in (source, target)):
+                return source, target
+    raise InputError(
+        "does not name its languages, and its data folder (with train.SOURCE-TARGET.SOURCE.idx) was not found: give --languages "
+        "NAME=SOURCE:TARGET, and --dict FOLDER if dict.SOURCE.txt and dict.TARGET.txt are not next to it",
+        path=path,
+    )
+
+
+def _find_dictionaries(path: Path, config: Mapping[str, Any], languages: tuple[str, str], folder: Path | None) -> list[Path]:
+    """Return the dictionaries of a checkpoint, of the source and of the target language. Raises InputError if one is missing."""
     names = [f"dict.{language}.txt" for language in languages]
     folder = find_dictionary(path, config, names).parent if folder is None else folder
     for missing in (folder / name for name in names if not (folder / name).is_file()):

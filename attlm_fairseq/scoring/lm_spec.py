@@ -106,7 +106,7 @@ class LMSpec:
         unigram_cache: see ``cache``.
         adapt: file of `attlm fit` for dynamic evaluation, see ``dynamic_evaluation``.
         translation: the direction, if the checkpoints are translation models, which need source sentences.
-        languages: ``SOURCE:TARGET`` that a multilingual translation model of Hugging Face reads and writes, as its tokenizer calls them.
+        languages: ``SOURCE:TARGET`` of a translation model, see ``load_translation_models``.
         source_prefix: text before each sentence that a translation model of Hugging Face reads.
         source_text: text steps for source sentences; None for those of hypotheses.
         only_close: score only hypotheses whose decoder score is at most this far (natural log) below the best of the list.

@@ -212,7 +212,8 @@ def load_translation_models(
         weights: weights of an ensemble; None for equal weights.
         dictionaries: folder with ``dict.SOURCE.txt`` and ``dict.TARGET.txt`` of checkpoints; None looks next to the checkpoint, then
             in its data folder.
-        languages: ``SOURCE:TARGET``, as the tokenizer of a multilingual model of Hugging Face calls what it reads and writes.
+        languages: ``SOURCE:TARGET``: what a multilingual model of Hugging Face reads and writes, as its tokenizer calls them; or the
+            languages of checkpoints that do not name them.
         source_prefix: text before each sentence that a model of Hugging Face reads.
         compute: device, precision and memory.
 
@@ -231,8 +232,7 @@ def load_translation_models(
     else:
         from attlm_fairseq.scoring.fairseq_translation import load_fairseq_translation
 
-        for option, value in (("languages", languages), ("source_prefix", source_prefix)):
-            if value is not None:
-                raise InputError(f"{name}: {option} is for translation models of Hugging Face: leave it out", path=paths[0])
-        model = load_fairseq_translation(paths, weights, dictionaries, compute)
+        if source_prefix is not None:
+            raise InputError(f"{name}: source_prefix is for translation models of Hugging Face: leave it out", path=paths[0])
+        model = load_fairseq_translation(paths, weights, dictionaries, languages, compute)
     return TranslationScorer(model, name, direction, compute)

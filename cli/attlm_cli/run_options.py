@@ -102,7 +102,8 @@ TRANSLATION_MODELS = (
     for_lms(
         "--languages",
         LANGUAGES_OF_LM,
-        "Source and target language of a multilingual translation model of Hugging Face, as its tokenizer calls them.",
+        "Source and target language of multilingual translation models of Hugging Face (or NAME), as the tokenizer calls them; or of the "
+        "fairseq model NAME, if it was trained without -s and -t.",
     ),
     for_lms(
         "--source-prefix",

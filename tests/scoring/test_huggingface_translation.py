@@ -191,7 +191,7 @@ def test_what_does_not_fit_is_one_line(folder, lists):
     assert "there is no translation model of Hugging Face" in told("--mt", "nowhere.pt", "--languages", "x:y")
     assert "there is no translation model of Hugging Face" in told("--lm", "mt=gpt2", "--source-prefix", "a")
     Path("file.pt").write_bytes(b"PK")
-    assert "languages is for translation models of Hugging Face" in told("--mt", "file.pt", "--languages", "mt=x:y")
+    assert "source_prefix is for translation models of Hugging Face" in told("--mt", "file.pt", "--source-prefix", "mt=x")
     assert "an ensemble takes checkpoints of fairseq" in told("--mt", "marian:t5")
     assert "oov is not for a translation model that cuts words into pieces" in told("--mt", "marian", "--oov", "mt=penalty:-9")
     assert "takes at most 64" in refused("score", long_lines(), "--mt", "marian", "--source", "source", "--text", "")

@@ -243,6 +243,29 @@ def short(name: str, lines: int) -> str:
     return name
 
 
+def test_languages_that_a_checkpoint_does_not_name_are_those_of_its_data_or_given(folder, lists):
+    """fairseq-train finds them in the data folder if there are no -s and -t, and does not write them into the checkpoint."""
+    Path("unnamed").mkdir()
+    content = torch.load(folder / "transformer" / "mt.pt", weights_only=False)
+    content["cfg"]["task"] |= {"source_lang": None, "target_lang": None, "data": "data-bin"}
+    torch.save(content, "unnamed/mt.pt")
+    arguments = ["rescore", "lists", "--mt", "unnamed/mt.pt", "--weight", "mt=1", "--source", "source"]
+    assert "does not name its languages" in refused(*arguments)
+    expected = run("rescore", "lists", "--mt", "transformer/mt.pt", "--weight", "mt=1", "--source", "source").stdout
+    assert run(*arguments, "--languages", "mt=x:y", "--dict", "transformer").stdout == expected
+    for place in ("data-bin", "unnamed"):
+        Path(place).mkdir(exist_ok=True)
+        for language in "xy":
+            (Path(place) / f"dict.{language}.txt").write_bytes((folder / "transformer" / f"dict.{language}.txt").read_bytes())
+            (Path(place) / f"train.x-y.{language}.idx").touch()
+        assert run(*arguments).stdout == expected
+        assert run(*arguments, "--dict", place).stdout == expected
+        for file in Path(place).iterdir():
+            file.rename(file.with_name(f"{file.name}.old")) if file.suffix != ".pt" else None
+    told = refused("rescore", "lists", "--mt", "transformer/mt.pt", "--weight", "mt=1", "--source", "source", "--languages", "mt=y:x")
+    assert "translates from x to y, --languages says y:x" in told
+
+
 def test_source_sentences_have_text_steps_of_their_own(lists):
     Path("upper").write_text("\n".join(SOURCES).upper() + "\n")
     arguments = ["rescore", "lists", "--mt", "transformer/mt.pt", "--weight", "mt=1"]
