@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 MAX_MESSAGE = 2000  # characters
+SHOWN_WORDS = 8  # of a sentence in a message
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # C0, DEL and C1
 
 
@@ -28,6 +29,11 @@ def require_words(sentence: Sequence[str]) -> None:
     """Raise InputError if a sentence is not a sequence of words. A string would be read as one letter after another."""
     if isinstance(sentence, str) or (len(sentence) and not isinstance(sentence[0], str)):
         raise InputError(f"found the sentence {sentence!r}: expected a list of words, such as ['a', 'sentence']")
+
+
+def beginning(sentence: Sequence[str]) -> str:
+    """Return the first words of a sentence in quotes, by which a user finds it."""
+    return repr(" ".join([*sentence[:SHOWN_WORDS], *([".."] if len(sentence) > SHOWN_WORDS else [])]))
 
 
 class InputError(Exception):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.decoding.shallow_fusion import ShallowFusion, check_fusion
-from attlm_fairseq.decoding.token_texts import token_texts
+from attlm_fairseq.decoding.token_texts import NO_WORD, token_texts
 from attlm_fairseq.transformers_import import hide_broken_torchaudio
 
 hide_broken_torchaudio()
@@ -26,7 +26,7 @@ from transformers import LogitsProcessor  # noqa: E402
 def tokenizer_tokens(tokenizer: Any) -> list[str | None]:
     """Return the tokens of a tokenizer in id order, for a TokenFusion of LMs with the same tokens.
 
-    Special and added tokens are None.
+    Special and added tokens are None, but for the unknown token: it is a word that the LMs score.
     """
     units = tokens_by_id(tokenizer)
     special = special_ids(tokenizer)
@@ -36,11 +36,15 @@ def tokenizer_tokens(tokenizer: Any) -> list[str | None]:
 def tokenizer_texts(tokenizer: Any, lowercase: bool = False, ignore: str = "", style: str | None = None) -> list[bytes | None]:
     """Return the texts of a tokenizer's tokens in id order, for a LookAheadWordLM.
 
-    Special and added tokens are None. For the options see ``token_texts``.
+    Special and added tokens are None, but for the unknown token: it is a word that no LM knows. For the options see ``token_texts``.
     """
     units = tokens_by_id(tokenizer)
-    no_text = special_ids(tokenizer) | {index for index, unit in enumerate(units) if unit is None}
-    return token_texts(["" if unit is None else unit for unit in units], style, no_text, lowercase, ignore)
+    unknown = unknown_id(tokenizer)
+    no_text = special_ids(tokenizer) | {index for index, unit in enumerate(units) if unit is None or index == unknown}
+    texts = token_texts(["" if unit is None else unit for unit in units], style, no_text, lowercase, ignore)
+    if unknown is not None:
+        texts[unknown] = NO_WORD
+    return texts
 
 
 def tokens_by_id(tokenizer: Any) -> list[str | None]:
@@ -54,7 +58,13 @@ def tokens_by_id(tokenizer: Any) -> list[str | None]:
 
 def special_ids(tokenizer: Any) -> set[int]:
     """Return the ids of tokens that are not text: special tokens and added tokens, such as Whisper's time tokens."""
-    return {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    return {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder} - {unknown_id(tokenizer)}
+
+
+def unknown_id(tokenizer: Any) -> int | None:
+    """Return the id of the unknown token; None if there is none or it has another role, too, as in GPT-2."""
+    others = {getattr(tokenizer, f"{role}_token_id", None) for role in ("bos", "eos", "pad", "sep", "cls", "mask")}
+    return None if tokenizer.unk_token_id in others else tokenizer.unk_token_id
 
 
 class FusionLogitsProcessor(LogitsProcessor):

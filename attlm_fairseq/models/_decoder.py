@@ -328,7 +328,8 @@ def fitting(model: BaseFairseqModel, weights: Mapping[str, Tensor], strict: bool
         if shapes[0] != shapes[1]:
             raise InputError(
                 f"the checkpoint's {name.removeprefix('decoder.model.')} is {shapes[0]}, this model's is {shapes[1]}: give the options "
-                "and the dict.txt, in the data folder, that the checkpoint was trained with"
+                "and the dict.txt, in the data folder, that the checkpoint was trained with. A new training needs another --save-dir: "
+                "fairseq-train goes on from checkpoint_last.pt there"
             )
     if not torch.equal(given[FINGERPRINT].to(own[FINGERPRINT]), own[FINGERPRINT]):
         raise InputError(

@@ -52,9 +52,12 @@ def from_generate(
         One list per utterance, best hypothesis first.
 
     Raises:
-        InputError: the number of sequences is not a multiple of N, N is below 1, or the number of ids is not that of
-            the utterances.
+        InputError: the output has no ``sequences``, their number is not a multiple of N, N is below 1, or the number of ids is not
+            that of the utterances.
     """
+    if not hasattr(outputs, "sequences"):
+        found = f"found {type(outputs).__name__} without sequences"
+        raise InputError(f"from_generate: {found}, expected the output of generate(.., return_dict_in_generate=True)")
     sequences = _plain(outputs.sequences)
     if num_return_sequences < 1 or len(sequences) % num_return_sequences:
         raise InputError(f"{len(sequences)} sequences are not {num_return_sequences} for each utterance: see num_return_sequences")

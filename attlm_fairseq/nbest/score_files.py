@@ -54,8 +54,10 @@ class _Column:
             source = TextSource(os.fspath(numbers), "one number per line")
             self._path = source.name
             self._numbers = (self._of_line(line, place) for place, line in enumerate(source.lines(), 1))
+        elif isinstance(numbers, Iterable):
+            self._numbers = map(self._of_value, numbers)
         else:
-            self._numbers = iter(map(float, numbers))
+            raise InputError(f"scores {name!r}: found {numbers!r}, expected a file or numbers, one for each hypothesis")
 
     def next(self, nbest: NbestList) -> float:
         """Return the number of the next hypothesis, which is of this list."""
@@ -78,6 +80,12 @@ class _Column:
     @property
     def _line(self) -> int | None:
         return self._taken if self._path else None
+
+    def _of_value(self, value: object) -> float:
+        try:
+            return float(value)  # type: ignore[arg-type]  # of NumPy and torch, too
+        except (TypeError, ValueError):
+            raise InputError(f"scores {self._name!r}: number {self._taken + 1} is {value!r}, expected a number") from None
 
     def _of_line(self, line: str, place: int) -> float:
         text = line.strip()

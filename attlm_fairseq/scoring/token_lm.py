@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, beginning
 from attlm_fairseq.modules.kernels.low_precision import rounded
 from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents, no_check
 from attlm_fairseq.modules.memory import Read
@@ -163,7 +163,8 @@ class TokenScorer(Scorer):
             self._sample = [words for words in sentences if words][:: max(1, len(sentences) // SAMPLE_SENTENCES)]
         encoded = self.lm.encode(sentences)
         distinct = sorted({sentence.tokens for sentence in encoded})
-        if (with_room := self._with_room_for(max(map(len, distinct), default=0))) is not self:
+        longest = max(range(len(encoded)), key=lambda number: len(encoded[number]), default=None)
+        if longest is not None and (with_room := self._with_room_for(len(encoded[longest]), sentences[longest])) is not self:
             scores = with_room.score(sentences)
             self.deviation = self.deviation or with_room.deviation
             return scores
@@ -172,8 +173,8 @@ class TokenScorer(Scorer):
         found = self._log_probs(distinct, self.compute.precision)
         return [joined(SentenceScore(found[sentence.tokens], sentence.unknown), sentence.lengths) for sentence in encoded]
 
-    def _with_room_for(self, longest: int) -> TokenScorer:
-        """Return the LM after so much of its history that it can read a sentence of ``longest`` tokens.
+    def _with_room_for(self, longest: int, words: Sequence[str]) -> TokenScorer:
+        """Return the LM after so much of its history that it can read a sentence of ``longest`` tokens, those of ``words``.
 
         Raises InputError if the sentence alone is too long.
         """
@@ -184,8 +185,8 @@ class TokenScorer(Scorer):
             del kept[0]
         if size > self.lm.positions and longest:
             raise InputError(
-                f"{self.name}: a sentence has {longest} tokens, the LM reads at most {self.lm.positions}; leave such "
-                "lists out or split them"
+                f"{self.name}: the sentence {beginning(words)} has {longest} tokens, the LM reads at most {self.lm.positions}; leave "
+                "such lists out or split them"
             )
         return self if len(kept) == len(self._history) else self._with_history(kept)
 

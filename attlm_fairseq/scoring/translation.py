@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from attlm_fairseq.batching import padded_batches
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, beginning
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
 from attlm_fairseq.scoring.lm_spec import Direction
@@ -124,9 +124,10 @@ class TranslationScorer(Scorer):
         read, written = (hypotheses, translated) if reverse else (translated, hypotheses)
         read_ids = {words: model.read_ids(words) for words in set(read)}
         written_ids = {words: self._written_ids(words) for words in set(written)}
+        self._check_lengths("source", read_ids, model.most_read)
+        self._check_lengths("target", written_ids, model.most_written)
         pairs = [Pair(read_ids[source], written_ids[target]) for source, target in zip(read, written, strict=True)]
         distinct = sorted(set(pairs), key=lambda pair: (-len(pair.read), pair.read, len(pair), pair.written))
-        self._check_lengths(distinct)
         if self.compute.precision != "float32" and self.deviation is None and distinct:
             self.deviation = measured_on(distinct, self._log_probs, self.compute.precision)
         found = self._log_probs(distinct, self.compute.precision)
@@ -143,7 +144,7 @@ class TranslationScorer(Scorer):
         Raises:
             InputError: a sentence is longer than the model can read.
         """
-        self._check_lengths([Pair(self.model.read_ids(words), ()) for words in sentences])
+        self._check_lengths("source", {tuple(words): self.model.read_ids(words) for words in sentences}, self.model.most_read)
         return self.model.searched(sentences, count, most_words)
 
     def signature(self) -> dict[str, object]:
@@ -168,17 +169,15 @@ class TranslationScorer(Scorer):
         in_order = values[:-1] if self.direction == "forward" else values[-2::-1]
         return SentenceScore((*in_order, values[-1]), unknown)
 
-    def _check_lengths(self, distinct: Sequence[Pair]) -> None:
-        """Raise InputError for a sentence that is longer than the model can read or write."""
-        for what, limit, longest in (
-            ("source", self.model.most_read, max((len(pair.read) for pair in distinct), default=0)),
-            ("target", self.model.most_written, max(map(len, distinct), default=0)),
-        ):
-            if limit is not None and longest > limit:
-                raise InputError(
-                    f"{self.name}: a sentence on the model's {what} side has {longest} tokens with its end, the model takes at most "
-                    f"{limit}; leave such lists out or split them"
-                )
+    def _check_lengths(self, side: str, sentences: Mapping[tuple[str, ...], Sequence[int]], limit: int | None) -> None:
+        """Raise InputError if a sentence, given with its tokens, is longer than the model can read or write."""
+        if limit is None or not (long := [words for words, ids in sentences.items() if len(ids) > limit]):
+            return
+        longest = max(long, key=lambda words: len(sentences[words]))
+        raise InputError(
+            f"{self.name}: the sentence {beginning(longest)} on the model's {side} side has "
+            f"{len(sentences[longest])} tokens with its end, the model takes at most {limit}; leave such lists out or split them"
+        )
 
     @torch.inference_mode()
     def _log_probs(self, distinct: Sequence[Pair], precision: str) -> dict[Pair, tuple[float, ...]]:

@@ -15,7 +15,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest import formats
 from attlm_fairseq.nbest.formats import Holds, NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.formats.as_read import as_new
-from attlm_fairseq.nbest.formats.lines import SeenIds, main_score, one_line
+from attlm_fairseq.nbest.formats.lines import SeenIds, decimal, main_score, one_line
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
 from attlm_fairseq.nbest.score_files import Numbers, with_scores
 from attlm_fairseq.text import TextPipeline
@@ -210,10 +210,9 @@ class _Losses:
                 self._respaced += 1
             if hypothesis.times and not self._holds.times:
                 self._extras.add("times")
-            decimals = self._holds.decimals
-            if decimals is not None:
+            if self._holds.decimals is not None:
                 in_unit = {name: score / self._holds.unit for name, score in scores.items()}
-                self._rounded.update(name for name, score in in_unit.items() if abs(round(score, decimals) - score) > _NEGLIGIBLE)
+                self._rounded.update(name for name, score in in_unit.items() if abs(float(decimal(score)) - score) > _NEGLIGIBLE)
 
     def told(self) -> Converted:
         """Log what was lost, and return it with the counts."""

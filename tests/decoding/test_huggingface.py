@@ -339,6 +339,25 @@ def test_units_and_texts_of_a_tokenizer(vocabulary, decoder):
     assert b"".join(written[index] for index in ids).decode().strip() == made.decode(ids, clean_up_tokenization_spaces=False).strip()
 
 
+def test_the_unknown_token_is_a_word_that_no_lm_knows(lms):
+    """With a score of 0 a beam search that is given an LM would run into it. GPT-2's is the sentence end, too."""
+    ids = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3, "\u2581a": 4, "\u2581b": 5}
+    made = {
+        unknown: PreTrainedTokenizerFast(
+            tokenizer_object=Tokenizer(models.WordLevel(ids, unk_token=unknown)), pad_token="<pad>", eos_token="</s>", unk_token=unknown
+        )
+        for unknown in ("<unk>", "</s>")
+    }
+    assert tokenizer_tokens(made["<unk>"])[2:4] == [None, "<unk>"]
+    fusion = LookAheadWordLM(lms, tokenizer_texts(made["<unk>"]), ends=[2])
+    scores = fusion.scores([fusion.start()])[0]
+    expected = lms.score(lms.start(), "unheard-of")[0]
+    score, after = fusion.score(fusion.start(), 3)
+    assert score == pytest.approx(scores[3]) == pytest.approx(expected)
+    assert fusion.score(after, 4)[0] != pytest.approx(fusion.score(fusion.start(), 4)[0])
+    assert tokenizer_texts(made["</s>"])[2] is None
+
+
 def test_ids_that_no_token_has_are_no_units():
     """As where tokens were taken out of a vocabulary, or added behind the model's last one."""
     ids = {"<pad>": 0, "<s>": 1, "</s>": 2, "\u2581the": 3, "\u2581dog": 7, "s": 9}

@@ -295,4 +295,4 @@ def test_what_is_no_translation_model_is_one_line(folder, lists, tmp_path):
     assert not Path("mark").exists()
     Path("transformer-long").write_text(" ".join(SOURCE_WORDS * 2) + "\n" + "\n".join(SOURCES[1:]) + "\n")
     long = refused("rescore", "lists", "--mt", "transformer/mt.pt", "--source", "transformer-long", "--weight", "mt=1")
-    assert "a sentence on the model's source side has 41 tokens with its end, the model takes at most 30" in long
+    assert "on the model's source side has 41 tokens with its end, the model takes at most 30" in long

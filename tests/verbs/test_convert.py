@@ -382,8 +382,24 @@ def test_scores_that_do_not_fit_the_lists_are_refused(tmp_path, monkeypatch):
     numbers = {"a": [1.0, 2.0, 3.0, 4.0], "b": "numbers"}
     attlm.convert("lists", "out.jsonl", "jsonl", scores=numbers)
     assert [hyp.scores for nbest in attlm.read_nbest("out.jsonl") for hyp in nbest.hypotheses][3] == {"am": -2.0, "a": 4.0, "b": 4.0}
+    for wrong, told in ((["x", 2], "number 1 is 'x'"), ([1.0, None], "number 2 is None"), (3, "found 3, expected a file or numbers")):
+        with pytest.raises(InputError, match=told):
+            attlm.convert("lists", "wrong.jsonl", "jsonl", scores={"a": wrong})
     with pytest.raises(InputError, match="2 numbers of a are fewer"):
         attlm.convert("lists", "other.jsonl", "jsonl", scores={"a": [1.0, 2.0]})
+
+
+@pytest.mark.parametrize("to", ["fairseq", "moses", "kaldi/", "espnet/"])
+def test_small_scores_keep_their_digits(to, tmp_path, monkeypatch):
+    """Such as probabilities, of which 6 decimals would leave nothing."""
+    monkeypatch.chdir(tmp_path)
+    Path("lists").write_text(SCORED["fairseq"])
+    Path("numbers").write_text("1.25e-09\n-0.012345678\n")
+    told = run("convert", "lists", "--to", to.rstrip("/"), "-o", f"out{'/' if '/' in to else ''}", "--scores", "qe=numbers").stderr
+    assert "qe are rounded" in told or to == "fairseq"
+    [found] = attlm.read_nbest("out", format=to.rstrip("/"))
+    name = next(name for name in found.hypotheses[0].scores if "qe" in name)
+    assert [hypothesis.scores[name] for hypothesis in found.hypotheses] == pytest.approx([1.25e-09, -0.012345678], rel=1e-6)
 
 
 def test_tables_hold_source_sentences(tmp_path, monkeypatch):

@@ -125,10 +125,17 @@ def is_number(found: str) -> bool:
 
 
 def written(value: float, name: str, nbest: NbestList) -> str:
-    """Return a score as written: 6 decimals. Raises InputError if it is not finite, since no reader would take it back."""
+    """Return a score as ``decimal`` does. Raises InputError if it is not finite, since no reader would take it back."""
     if not math.isfinite(value):
         raise InputError(f"list {nbest.id}: the score {name} is {value}: only finite scores can be written")
+    return decimal(value)
+
+
+def decimal(value: float) -> str:
+    """Return a number with 6 decimals, or 7 digits if it is so small that these would lose some of them."""
     text = f"{value:.6f}"
+    if abs(value) < 0.1 and not math.isclose(float(text), value, rel_tol=1e-6):
+        return f"{value:.7g}"
     return "0.000000" if text == "-0.000000" else text
 
 
