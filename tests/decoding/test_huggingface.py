@@ -351,7 +351,7 @@ def test_the_unknown_token_is_a_word_that_no_lm_knows(lms):
     assert tokenizer_tokens(made["<unk>"])[2:4] == [None, "<unk>"]
     fusion = LookAheadWordLM(lms, tokenizer_texts(made["<unk>"]), ends=[2])
     scores = fusion.scores([fusion.start()])[0]
-    expected = lms.score(lms.start(), "unheard-of")[0]
+    expected = lms.score(lms.start(), "unheard-of", fusion.unk_offset)[0]
     score, after = fusion.score(fusion.start(), 3)
     assert score == pytest.approx(scores[3]) == pytest.approx(expected)
     assert fusion.score(after, 4)[0] != pytest.approx(fusion.score(fusion.start(), 4)[0])
