@@ -338,7 +338,8 @@ def check_name(name: str, where: Path | None = None) -> str:
     """Return the name if every output format can contain it. Raises InputError otherwise."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or name in RESERVED_NAMES:
         raise InputError(
-            f"{name!r} cannot be the name of an LM or a score: a letter, then letters, digits, _ and -; not {', '.join(RESERVED_NAMES)}", path=where
+            f"{name!r} cannot be the name of an LM or a score: a letter, then letters, digits, _ and -; not {', '.join(RESERVED_NAMES)}",
+            path=where,
         )
     return name
 

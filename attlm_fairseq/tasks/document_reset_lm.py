@@ -114,7 +114,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
             "--reset-every": self.cfg.reset_every,
             "--document-marker": self.cfg.document_marker,
             "--memory-slots": self.cfg.memory_slots,
-            "--bptt": None if reset == "document" else self.cfg.bptt,  # it decides where something is emptied
+            **({} if reset == "document" else {"--bptt": self.cfg.bptt}),  # it decides where something is emptied
         }
 
     def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> BaseFairseqModel:
