@@ -124,12 +124,12 @@ class HuggingFaceTranslation(TranslationModel):
             "OOV policy": "words are cut into pieces; p(unknown token) for an unknown piece",
         }
 
-    def notes(self) -> list[str]:
+    def notes(self, name: str) -> list[str]:
         codes = list(getattr(self.tokenizer, "supported_language_codes", ()))  # Marian's, which stand before the source sentence
         if len(codes) < 2 or (self.source_prefix or "").split(" ")[0] in codes:
             return []
         some = ", ".join([*codes[:NAMED], *([".."] if len(codes) > NAMED else [])])
-        return [f"WARNING: it translates into several languages ({some}): --source-prefix '{codes[0]}' chooses one"]
+        return [f"WARNING: {name} translates into several languages ({some}): --source-prefix {name}='{codes[0]}' chooses one"]
 
     def _states(self, before: Tensor, encoded: Tensor, real: Tensor) -> Tensor:
         """Return the decoder's states (N, T, D) after the tokens ``before`` (N, T), which ``_logits`` takes."""

@@ -79,8 +79,8 @@ class TranslationModel(ABC):
     def signature(self) -> dict[str, object]:
         """Return what identifies the probabilities: the kind of model, its files with SHA-256 and its vocabularies."""
 
-    def notes(self) -> list[str]:
-        """Return one-line remarks on the model."""
+    def notes(self, name: str) -> list[str]:
+        """Return one-line remarks on the model, which is called ``name``."""
         return []
 
 
@@ -157,7 +157,7 @@ class TranslationScorer(Scorer):
             found.append(
                 f"WARNING: {self.name} does not know {unknown / words:.1%} of the source's words: does --source-text match its data?"
             )
-        return [*found, *(f"{self.name}: {line}" for line in self.model.notes())]
+        return [*found, *self.model.notes(self.name)]
 
     def _written_ids(self, words: Sequence[str]) -> tuple[int, ...]:
         return self.model.written_ids(words[::-1] if self.direction == "right-to-left" else words)

@@ -167,7 +167,7 @@ def test_a_corrector_may_be_a_model_of_hugging_face(folder, lists):
 def test_several_target_languages_need_a_prefix(lists):
     write_marian(Path("many"), [*SOURCES, *TARGETS], targets=("fra", "ita"))
     weight = ["--weight", "mt=1", "--source", "source"]
-    assert "it translates into several languages (>>fra<<, >>ita<<)" in run("rescore", lists, "--mt", "many", *weight).stderr
+    assert "WARNING: mt translates into several languages (>>fra<<, >>ita<<)" in run("rescore", lists, "--mt", "many", *weight).stderr
     chosen = run("rescore", lists, "--mt", "many", *weight, "--source-prefix", ">>ita<<")
     assert "several languages" not in chosen.stderr
     assert chosen.stdout != run("rescore", lists, "--mt", "many", *weight, "--source-prefix", ">>fra<<").stdout
