@@ -1,6 +1,6 @@
 """fairseq's translation models, of words. Log-probabilities are those of ``fairseq-generate --score-reference``.
 
-Shapes: N rows of a batch, T tokens with the end, V vocabulary.
+Shapes: N rows of a batch, T tokens with the end, U distinct prefixes, V vocabulary.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import FileHash
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.fairseq_models import load_models, read_options, task_option
-from attlm_fairseq.scoring.translation import Pair, TranslationModel
+from attlm_fairseq.scoring.translation import Pair, Prefixes, TranslationModel
 
 TASKS = ("translation", "translation_with_lm")
 _OF_PAIR = re.compile(r"[^.]+\.([^.-]+)-([^.-]+)\.[^.]+\.(?:idx|bin)")  # a file of fairseq-preprocess
@@ -84,17 +84,17 @@ class FairseqTranslation(TranslationModel):
         sources, lengths = self._source_batch(list(places))
         left = self.left_pad[1]
         before = self._padded([(EOS, *pair.written[:-1]) for pair in batch], left)
-        targets = self._padded([pair.written for pair in batch], left)
+        prefixes = Prefixes.of(batch)
+        first = [(row, place + (before.size(1) - len(batch[row])) * left) for row, place in prefixes.first]
         columns = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's, about the masks that fairseq gives it
             for model, weight in zip(self.models, self.weights, strict=True):
                 encoded = model.encoder.reorder_encoder_out(model.encoder(sources, src_lengths=lengths), rows)
-                output = model.decoder(before, encoder_out=encoded)
-                log_probs = model.get_normalized_probs(output, log_probs=True)
-                columns.append(log_probs.gather(2, targets.unsqueeze(2)).squeeze(2).double() + torch.tensor(weight).double().log())
-        values = torch.stack(columns).logsumexp(dim=0).tolist()
-        return [tuple(row[-len(pair) :] if left else row[: len(pair)]) for pair, row in zip(batch, values, strict=True)]
+                output = _outputs(model.decoder, before, encoded, tuple(zip(*first, strict=True)))
+                log_probs = model.get_normalized_probs((output,), log_probs=True)[0]
+                columns.append(log_probs[prefixes.ends, prefixes.tokens].double() + torch.tensor(weight).double().log())
+        return prefixes.by_pair(batch, torch.stack(columns).logsumexp(dim=0).tolist())
 
     def searched(self, sentences: Sequence[Sequence[str]], count: int, most_words: int) -> list[list[str]]:
         tokens, lengths = self._source_batch(list(map(self.read_ids, sentences)))
@@ -129,6 +129,20 @@ class FairseqTranslation(TranslationModel):
         from fairseq.sequence_generator import SequenceGenerator
 
         return SequenceGenerator(list(self.models), self.models[0].decoder.dictionary, beam_size=beam, max_len_b=most_words)
+
+
+def _outputs(decoder: Any, before: Tensor, encoded: Any, places: tuple[tuple[int, ...], ...]) -> Tensor:
+    """Return what a decoder gives after the tokens ``before`` (N, T) at U places, rows and columns: (1, U, V), or what stands for logits.
+
+    The output layer of fairseq's Transformer and LSTM is computed at these places alone.
+    """
+    from fairseq.models.lstm import LSTMDecoder
+    from fairseq.models.transformer.transformer_decoder import TransformerDecoderBase
+
+    if type(decoder).forward in (TransformerDecoderBase.forward, LSTMDecoder.forward):
+        features = decoder.extract_features(before, encoder_out=encoded)[0]
+        return decoder.output_layer(features[places].unsqueeze(0))
+    return decoder(before, encoder_out=encoded)[0][places].unsqueeze(0)
 
 
 def load_fairseq_translation(

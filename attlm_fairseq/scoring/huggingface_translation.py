@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import FileHash
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.huggingface import load_pretrained, model_files, most_positions
-from attlm_fairseq.scoring.translation import Pair, TranslationModel
+from attlm_fairseq.scoring.translation import Pair, Prefixes, TranslationModel
 
 NAMED = 3  # target languages that a warning names
 
@@ -79,21 +78,11 @@ class HuggingFaceTranslation(TranslationModel):
         encoded = self.model.get_encoder()(input_ids=sources, attention_mask=real).last_hidden_state.index_select(0, rows)
         before = self._padded([(self._start, *pair.written[:-1]) for pair in batch])
         states = self._states(before, encoded, real.index_select(0, rows))
-        prefixes: dict[tuple[int, int], int] = {}  # the number of a prefix, by that of the prefix before it and the last token
-        first: list[int] = []  # where each prefix stands first
-        ends: list[int] = []  # the prefix before each token that is written
-        for row, pair in enumerate(batch):
-            prefix = -1 - places[pair.read]
-            for place, token in enumerate((self._start, *pair.written[:-1])):
-                if (found := prefixes.setdefault((prefix, token), len(prefixes))) == len(first):
-                    first.append(row * before.size(1) + place)
-                ends.append(found)
-                prefix = found
-        logits = self._logits(states.flatten(0, 1)[first]).float()
-        tokens = [token for pair in batch for token in pair.written]
-        values = (logits[ends, tokens] - logits.logsumexp(dim=-1)[ends]).double().tolist()
-        scored = iter([0.0 if token in self._marks else value for token, value in zip(tokens, values, strict=True)])
-        return [tuple(islice(scored, len(pair))) for pair in batch]
+        prefixes = Prefixes.of(batch)
+        logits = self._logits(states[tuple(zip(*prefixes.first, strict=True))]).float()
+        values = (logits[prefixes.ends, prefixes.tokens] - logits.logsumexp(dim=-1)[prefixes.ends]).double().tolist()
+        scored = [0.0 if token in self._marks else value for token, value in zip(prefixes.tokens, values, strict=True)]
+        return prefixes.by_pair(batch, scored)
 
     @torch.inference_mode()
     def searched(self, sentences: Sequence[Sequence[str]], count: int, most_words: int) -> list[list[str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,41 @@ class Pair(NamedTuple):
 
     def __len__(self) -> int:
         return len(self.written)
+
+
+class Prefixes(NamedTuple):
+    """What the hypotheses of a batch have in common: a prefix after the same source sentence needs one softmax.
+
+    Attributes:
+        first: row and place of each of the U distinct prefixes where it stands first; place 0 is before the first token.
+        ends: the prefix, 0 .. U - 1, before each token that the pairs write, pair after pair.
+        tokens: these tokens.
+    """
+
+    first: list[tuple[int, int]]
+    ends: list[int]
+    tokens: list[int]
+
+    @classmethod
+    def of(cls, batch: Sequence[Pair]) -> Prefixes:
+        """Find the distinct prefixes of a batch."""
+        numbers: dict[tuple[object, int], int] = {}  # of a prefix, by the one before it, or the source, and the last token
+        first: list[tuple[int, int]] = []
+        ends: list[int] = []
+        for row, pair in enumerate(batch):
+            before: object = pair.read
+            for place, token in enumerate((-1, *pair.written[:-1])):
+                number = numbers.setdefault((before, token), len(numbers))
+                if number == len(first):
+                    first.append((row, place))
+                ends.append(number)
+                before = number
+        return cls(first, ends, [token for pair in batch for token in pair.written])
+
+    def by_pair(self, batch: Sequence[Pair], values: Sequence[float]) -> list[tuple[float, ...]]:
+        """Return the values of the pairs' tokens, pair by pair."""
+        rest = iter(values)
+        return [tuple(islice(rest, len(pair))) for pair in batch]
 
 
 class TranslationModel(ABC):
