@@ -50,9 +50,12 @@ class HuggingFaceTranslation(TranslationModel):
         self._set_languages(languages)
         start = getattr(model.config, "decoder_start_token_id", None)
         self._start = model.generation_config.decoder_start_token_id if start is None else start
-        if tokenizer.eos_token_id is None or self._start is None:
-            raise InputError("has no decoder_start_token_id or no eos token; expected a model that translates, such as Marian", path=folder)
-        self._marks = frozenset(self._target_ids("")) - {tokenizer.eos_token_id}
+        empty = self._target_ids("")
+        if tokenizer.eos_token_id not in empty or self._start is None:
+            found = "has no decoder_start_token_id, or its tokenizer does not end sentences"
+            raise InputError(f"{found}; expected a model that translates, such as Marian", path=folder)
+        self._marks = empty.index(tokenizer.eos_token_id)  # before a sentence
+        self._marks_after = len(empty) - self._marks - 1
         self._scale, self._bias = 1.0, getattr(model, "final_logits_bias", None)
         self._check_logits()
         self._is_unknown_read = cache(lambda word: tokenizer.unk_token_id in tokenizer(word)["input_ids"])
@@ -81,14 +84,15 @@ class HuggingFaceTranslation(TranslationModel):
         prefixes = Prefixes.of(batch)
         logits = self._logits(states[tuple(zip(*prefixes.first, strict=True))]).float()
         values = (logits[prefixes.ends, prefixes.tokens] - logits.logsumexp(dim=-1)[prefixes.ends]).double().tolist()
-        scored = [0.0 if token in self._marks else value for token, value in zip(prefixes.tokens, values, strict=True)]
-        return prefixes.by_pair(batch, scored)
+        return [
+            (*[0.0] * self._marks, *of_pair[self._marks : len(of_pair) - self._marks_after], *[0.0] * self._marks_after)
+            for of_pair in prefixes.by_pair(batch, values)
+        ]
 
     @torch.inference_mode()
     def searched(self, sentences: Sequence[Sequence[str]], count: int, most_words: int) -> list[list[str]]:
         sources, real = self._source_batch(list(map(self.read_ids, sentences)))
-        first = self._target_ids("")[0]
-        given = {"forced_bos_token_id": first} if first in self._marks else {}
+        given = {"forced_bos_token_id": self._target_ids("")[0]} if self._marks else {}
         found = self.model.generate(
             input_ids=sources,
             attention_mask=real,

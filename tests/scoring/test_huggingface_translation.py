@@ -97,6 +97,14 @@ def test_words_with_unknown_pieces_are_counted_and_scores_stand_at_the_end(folde
     assert "differs from float32" in low.notes()[0]
 
 
+def test_a_word_that_looks_like_a_mark_of_a_language_is_scored(folder):
+    """Only the mark that the tokenizer adds is given: the same token within a hypothesis costs what the model gives it."""
+    scorer = load_translation_models([folder / "nllb"], **OPTIONS["nllb"])
+    with_mark = "la bbb_Latn me"
+    [expected] = of_transformers(folder / "nllb", SOURCES[:1], [with_mark])
+    assert totals(scorer, sources=SOURCES[:1], targets=[with_mark]) == pytest.approx([expected], abs=1e-4)
+
+
 def test_each_source_is_encoded_once(folder, monkeypatch):
     scorer = load_translation_models([folder / "marian"])
     encoder = scorer.model.model.get_encoder()
