@@ -21,7 +21,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import FileHash
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.fairseq_models import load_models, read_options, task_option
-from attlm_fairseq.scoring.translation import Pair, Prefixes, TranslationModel
+from attlm_fairseq.scoring.translation import Pair, Prefixes, TranslationModel, layer_sizes
 
 TASKS = ("translation", "translation_with_lm")
 _OF_PAIR = re.compile(r"[^.]+\.([^.-]+)-([^.-]+)\.[^.]+\.(?:idx|bin)")  # a file of fairseq-preprocess
@@ -59,6 +59,7 @@ class FairseqTranslation(TranslationModel):
         self.paths = paths
         self.device = device
         self.vocabulary_size = len(target)
+        self.layer_size, self.heads = layer_sizes(models)
         self.most_read, self.most_written = (
             min((limit for limit in limits if limit is not None), default=None)
             for limits in zip(*(model.max_positions() for model in models), strict=True)
@@ -191,9 +192,13 @@ def _languages(path: Path, config: Mapping[str, Any], folder: Path | None, given
         source, target = given.split(":")
         return source, target
     for place in data_folders(path, config) if folder is None else [folder]:
-        for source, target in sorted((found[1], found[2]) for file in place.glob("*.*-*.*") if (found := _OF_PAIR.fullmatch(file.name))):
-            if all((place / f"dict.{language}.txt").is_file() for language in (source, target)):
-                return source, target
+        named = {(found[1], found[2]) for file in place.glob("*.*-*.*") if (found := _OF_PAIR.fullmatch(file.name))}
+        pairs = sorted(pair for pair in named if all((place / f"dict.{language}.txt").is_file() for language in pair))
+        if len(pairs) > 1:
+            several = ", ".join(map(":".join, pairs))
+            raise InputError(f"does not name its languages, and {place} has data of several ({several}): give --languages", path=path)
+        for pair in pairs:
+            return pair
     raise InputError(
         "does not name its languages, and its data folder (with train.SOURCE-TARGET.SOURCE.idx) was not found: give --languages "
         "NAME=SOURCE:TARGET, and --dict FOLDER if dict.SOURCE.txt and dict.TARGET.txt are not next to it",

@@ -19,7 +19,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import FileHash
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.huggingface import load_pretrained, model_files, most_positions
-from attlm_fairseq.scoring.translation import Pair, Prefixes, TranslationModel
+from attlm_fairseq.scoring.translation import Pair, Prefixes, TranslationModel, layer_sizes
 
 NAMED = 3  # target languages that a warning names
 
@@ -45,7 +45,9 @@ class HuggingFaceTranslation(TranslationModel):
         self.languages = languages
         self.source_prefix = source_prefix
         self.vocabulary_size = int(model.config.get_text_config(decoder=True).vocab_size)
-        self.most_read = self.most_written = most_positions(model)
+        sides = {side: getattr(model.config, f"max_{side}_position_embeddings", None) for side in ("encoder", "decoder")}  # LED's
+        self.most_read, self.most_written = (sides[side] or most_positions(model) for side in ("encoder", "decoder"))
+        self.layer_size, self.heads = layer_sizes([model])
         self._hashes = list(map(FileHash, model_files(folder)))
         self._set_languages(languages)
         start = getattr(model.config, "decoder_start_token_id", None)
@@ -56,6 +58,8 @@ class HuggingFaceTranslation(TranslationModel):
             raise InputError(f"{found}; expected a model that translates, such as Marian", path=folder)
         self._marks = empty.index(tokenizer.eos_token_id)  # before a sentence
         self._marks_after = len(empty) - self._marks - 1
+        if self._marks_after:  # mBART's: the decoder begins with the mark that ends a sentence
+            self._start = empty[-1]
         self._scale, self._bias = 1.0, getattr(model, "final_logits_bias", None)
         self._check_logits()
         self._is_unknown_read = cache(lambda word: tokenizer.unk_token_id in tokenizer(word)["input_ids"])
@@ -99,6 +103,7 @@ class HuggingFaceTranslation(TranslationModel):
             num_beams=count,
             num_return_sequences=count,
             do_sample=False,
+            decoder_start_token_id=self._start,
             max_new_tokens=most_words if self.most_written is None else min(most_words, self.most_written - 1),
             **given,
         ).tolist()
@@ -140,13 +145,17 @@ class HuggingFaceTranslation(TranslationModel):
         tokens = torch.tensor([[self._start, *self._target_ids("a")]], device=self.model.device)
         read = torch.tensor([self.read_ids(["a"])], device=self.model.device)
         real = torch.ones_like(read)
-        exact = self.model(input_ids=read, attention_mask=real, decoder_input_ids=tokens).logits[0]
-        states = self._states(tokens, self.model.get_encoder()(input_ids=read, attention_mask=real).last_hidden_state, real)[0]
+        wrong = f"{type(self.model).__name__}: its logits are not its output layer of the decoder's states"
+        try:
+            exact = self.model(input_ids=read, attention_mask=real, decoder_input_ids=tokens).logits[0]
+            states = self._states(tokens, self.model.get_encoder()(input_ids=read, attention_mask=real).last_hidden_state, real)[0]
+        except (AttributeError, TypeError, ValueError) as error:  # a decoder with other arguments
+            raise InputError(f"{wrong} ({error})", path=self.folder) from None
         for scale in (1.0, self.model.get_output_embeddings().in_features ** -0.5):
             self._scale = scale
             if torch.allclose(self._logits(states), exact, rtol=1e-4, atol=1e-4):
                 return
-        raise InputError(f"{type(self.model).__name__}: its logits are not its output layer of the decoder's states", path=self.folder)
+        raise InputError(wrong, path=self.folder)
 
     def _set_languages(self, languages: str | None) -> None:
         tokenizer = self.tokenizer
@@ -164,7 +173,9 @@ class HuggingFaceTranslation(TranslationModel):
         for language in (source, target):
             try:
                 tokenizer.src_lang = tokenizer.tgt_lang = language
-                known = tokenizer.unk_token_id not in (*tokenizer("")["input_ids"], *self._target_ids(""))
+                marks = getattr(tokenizer, "lang_token_to_id", {}).values()  # M2M100's
+                special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder, *marks} - {tokenizer.unk_token_id}
+                known = special.issuperset((*tokenizer("")["input_ids"], *self._target_ids("")))  # not a piece of words
             except KeyError:
                 known = False
             if not known:

@@ -24,6 +24,7 @@ from attlm_fairseq.scoring.oov import LOUD_OOV_RATE
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.scoring.token_lm import autocast
 
+LAYER_COPIES = 12  # a layer's intermediate results take about this many times the memory of its largest one
 LOGIT_COPIES = 3  # logits, their log-softmax, and what is being computed
 
 
@@ -78,12 +79,16 @@ class TranslationModel(ABC):
     Attributes:
         word_by_word: whether the tokens that it writes are the words and the sentence end. If not, words are cut into pieces.
         vocabulary_size: number of tokens that it can write.
+        layer_size: the largest number of values that a layer computes for a token.
+        heads: number of attention heads.
         most_read: the most tokens that it can read, with the sentence end; None: no limit.
         most_written: the most tokens that it can write.
     """
 
     word_by_word: bool
     vocabulary_size: int
+    layer_size: int
+    heads: int
     most_read: int | None
     most_written: int | None
 
@@ -118,6 +123,14 @@ class TranslationModel(ABC):
     def notes(self, name: str) -> list[str]:
         """Return one-line remarks on the model, which is called ``name``."""
         return []
+
+
+def layer_sizes(models: Sequence[torch.nn.Module]) -> tuple[int, int]:
+    """Return the largest input of a product in the models' layers, and their largest number of attention heads."""
+    modules = [module for model in models for module in model.modules()]
+    sizes = [module.in_features for module in modules if isinstance(module, torch.nn.Linear)]
+    heads = [value for module in modules for name in ("num_heads", "n_heads") if isinstance(value := getattr(module, name, 0), int)]
+    return max(sizes, default=0), max(heads, default=0)
 
 
 class TranslationScorer(Scorer):
@@ -219,7 +232,9 @@ class TranslationScorer(Scorer):
     def _log_probs(self, distinct: Sequence[Pair], precision: str) -> dict[Pair, tuple[float, ...]]:
         """Return ln p of the tokens written, for pairs sorted by what the encoder reads."""
         found: dict[Pair, tuple[float, ...]] = {}
-        tokens = max(1, self.compute.memory // (4 * LOGIT_COPIES * self.model.vocabulary_size))
+        longest = max((max(len(pair), len(pair.read)) for pair in distinct), default=0)
+        values = LOGIT_COPIES * (self.model.vocabulary_size + self.model.heads * longest) + LAYER_COPIES * self.model.layer_size
+        tokens = max(1, self.compute.memory // (4 * values))
         with autocast(self.compute.device, precision):
             for batch in padded_batches(distinct, lambda pair: max(len(pair), len(pair.read)), tokens):
                 found.update(zip(batch, self.model.log_probs(batch), strict=True))

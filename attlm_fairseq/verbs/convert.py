@@ -19,7 +19,7 @@ from attlm_fairseq.nbest.formats.lines import SeenIds, decimal, main_score, one_
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
 from attlm_fairseq.nbest.score_files import Numbers, with_scores
 from attlm_fairseq.text import TextPipeline
-from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, check_file, lists_to_write, text_pipeline
+from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, check_file, lists_to_write, require_type, text_pipeline
 from attlm_fairseq.verbs.rescore import ONE_BEST
 
 _NEGLIGIBLE = 1e-12  # what rounding of binary fractions leaves
@@ -132,6 +132,7 @@ def _converted(
     as_new_lists: bool = False,
 ) -> Converted:
     """Write the lists, of the format ``source``, and report what is lost. ``whole``: they are held in memory at once."""
+    require_type("value of scores", scores or {}, Mapping, "files or numbers by name, such as {'qe': 'dev.qe'}")
     if scores and (to in ONE_BEST or not formats.find_target(to, path, source).has_scores):
         raise InputError(f"{to} has no place for scores: expected another format, such as jsonl, for {', '.join(scores)}")
     if to in ONE_BEST:

@@ -75,7 +75,7 @@ def test_transformers_gives_the_same_scores(folder, kind):
     assert max(expected) - min(expected) > 1
     load = load_translation_models
     assert totals(load([path], **OPTIONS[kind])) == pytest.approx(expected, abs=1e-4)
-    small = DeviceConfig(memory=4 * 3 * 60 * 20)
+    small = DeviceConfig(memory=4 * 3 * 60 * 200)
     assert totals(load([path], **OPTIONS[kind], compute=small)) == pytest.approx(expected, abs=1e-4)
     backwards = of_transformers(path, SOURCES, [" ".join(target.split()[::-1]) for target in TARGETS])
     assert totals(load([path], direction="right-to-left", **OPTIONS[kind])) == pytest.approx(backwards, abs=1e-4)
@@ -193,6 +193,8 @@ def test_what_does_not_fit_is_one_line(folder, lists):
     assert "is BertForMaskedLM, expected an encoder-decoder model" in told("--mt", "bert")
     assert "is MarianMTModel, expected an LM; --mt takes translation models" in refused("score", "source", "--lm", "marian")
     assert "give --languages SOURCE:TARGET" in told("--mt", "nllb")
+    piece = "does not know the language 'l'"  # a piece of words
+    assert piece in told("--mt", "nllb", "--languages", "aaa_Latn:l")
     assert "does not know the language 'ccc_Latn'" in told("--mt", "nllb", "--languages", "aaa_Latn:ccc_Latn")
     assert "languages is 'aaa', expected SOURCE:TARGET" in told("--mt", "nllb", "--languages", "aaa")
     assert "its tokenizer has no languages" in told("--mt", "marian", "--languages", "x:y")

@@ -118,7 +118,7 @@ def test_each_source_is_encoded_once_and_little_memory_changes_nothing(folder, m
     monkeypatch.setattr(model.encoder, "forward", lambda tokens, **lengths: encoded.append(len(tokens)) or forward(tokens, **lengths))
     expected = [score.total for score in scorer.score_translations(targets, sources)]
     assert encoded == [2]
-    small = TranslationScorer(scorer.model, compute=DeviceConfig(memory=4 * 3 * scorer.model.vocabulary_size * 20))
+    small = TranslationScorer(scorer.model, compute=DeviceConfig(memory=4 * 12 * scorer.model.layer_size * 40))
     assert [score.total for score in small.score_translations(targets, sources)] == pytest.approx(expected, abs=1e-5)
     assert len(encoded) > 3
 

@@ -108,6 +108,7 @@ def test_texts_are_matched_by_the_numbers_of_generated_lists(tmp_path, monkeypat
     found = {by: run("combine", "f=gen", "t=text", "--texts-by", by).stdout.splitlines() for by in ("number", "order")}
     texts = {by: [[hyp["text"] for hyp in json.loads(line)["hyps"]] for line in lines] for by, lines in found.items()}
     assert texts == {"number": [["a b"], ["c d e", "c d f"]], "order": [["a b", "c d f"], ["c d e", "a b"]]}
+    assert run("combine", "f=gen", "t=text", "--texts-by", "id", code=2).stderr.startswith("attlm: error: text")
     with pytest.raises(attlm.InputError, match="expected one of order, number, id"):
         attlm.combine({"f": "gen", "t": "text"}, texts_by="line")
 

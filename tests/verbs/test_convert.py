@@ -385,6 +385,8 @@ def test_scores_that_do_not_fit_the_lists_are_refused(tmp_path, monkeypatch):
     for wrong, told in ((["x", 2], "number 1 is 'x'"), ([1.0, None], "number 2 is None"), (3, "found 3, expected a file or numbers")):
         with pytest.raises(InputError, match=told):
             attlm.convert("lists", "wrong.jsonl", "jsonl", scores={"a": wrong})
+    with pytest.raises(InputError, match="files or numbers by name"):
+        attlm.convert("lists", "wrong.jsonl", "jsonl", scores=["a"])
     with pytest.raises(InputError, match="2 numbers of a are fewer"):
         attlm.convert("lists", "other.jsonl", "jsonl", scores={"a": [1.0, 2.0]})
 
@@ -411,7 +413,8 @@ def test_tables_hold_source_sentences(tmp_path, monkeypatch):
         run("convert", "lists", "-o", f"out.{to}")
         assert [nbest.source for nbest in attlm.read_nbest(f"out.{to}")] == ["the source", None]
     Path("lists").write_text("".join(json.dumps(nbest) + "\n" for nbest in lists[::-1]))
-    assert "list 1 has a source sentence, which the first list has not" in refused("convert", "lists", "-o", "other.csv")
+    assert "csv: the source sentences of 1 lists are lost" in run("convert", "lists", "-o", "other.csv").stderr
+    assert [nbest.source for nbest in attlm.read_nbest("other.csv")] == [None, None]
 
 
 def test_texts_in_another_order_than_their_numbers_are_told(tmp_path):

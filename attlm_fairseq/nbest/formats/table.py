@@ -189,8 +189,10 @@ class TableFormat(NbestFormat):
         table: _Table | None = None
         lines = WholeLines(out)
         end = ""
+        lost = 0
         for nbest in lists:
             text = text_of(nbest, self.name)
+            lost += table is not None and table.is_new and not table.has_source and nbest.source is not None
             if table is None:
                 table = _Table.of(nbest, text, self.delimiters[0])
                 out.write(table.header)  # a whole line, or a byte order mark alone
@@ -201,6 +203,8 @@ class TableFormat(NbestFormat):
                 lines.put(table.row(nbest, hypothesis, place))
             end = text.file.end if text is not None else ""
         lines.put(end)
+        if lost:
+            note(f"note: {self.name}: the source sentences of {lost} lists are lost: the first list, which decides the columns, has none")
 
 
 class CsvFormat(TableFormat):
@@ -499,8 +503,6 @@ class _Table:
             return self._fields_like_others(nbest, hypothesis)
         if len(nbest.references) > 1:
             raise nbest.error(f"list {nbest.id} has {len(nbest.references)} references: a table has one column for them")
-        if nbest.source is not None and not self.has_source:
-            raise nbest.error(f"list {nbest.id} has a source sentence, which the first list has not: a table needs the same")
         texts = [nbest.id, hypothesis.text, *(nbest.references or ("",)), *([nbest.source or ""] if self.has_source else [])]
         return [*(map(one_line, texts) if self.delimiter == "\t" else texts), *_cells(hypothesis.scores, self.own)]
 
