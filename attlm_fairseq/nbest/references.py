@@ -486,7 +486,7 @@ def read_further(
             return in_order_of(first, lists, path, first_path)
     ids = [nbest.id for nbest in first]
     try:
-        found = match_lines(ids, TextFile(path, _without_ends(lines), option=option), None if by == "id" and option == REFS_BY else by)
+        found = match_lines(ids, TextFile(path, _without_ends(lines), option=option), by)
     except InputError as error:
         raise InputError(f"{error}{f'; if it holds n-best lists, say --format {form.name}' if form else ''}") from None
     if format_name != TEXT:

@@ -17,7 +17,7 @@ Numbers = str | os.PathLike[str] | Sequence[float]
 """A file with one number per line, or the numbers: one for each hypothesis, list by list, each list in its order."""
 
 
-def with_scores(lists: Iterable[NbestList], scores: Mapping[str, Numbers]) -> Iterator[NbestList]:
+def with_further_scores(lists: Iterable[NbestList], scores: Mapping[str, Numbers]) -> Iterator[NbestList]:
     """Yield the lists with further scores in ``lm_scores``, which every format writes next to the decoder's own.
 
     Args:

@@ -197,8 +197,8 @@ def _languages(path: Path, config: Mapping[str, Any], folder: Path | None, given
         if len(pairs) > 1:
             several = ", ".join(map(":".join, pairs))
             raise InputError(f"does not name its languages, and {place} has data of several ({several}): give --languages", path=path)
-        for pair in pairs:
-            return pair
+        if pairs:
+            return pairs[0]
     raise InputError(
         "does not name its languages, and its data folder (with train.SOURCE-TARGET.SOURCE.idx) was not found: give --languages "
         "NAME=SOURCE:TARGET, and --dict FOLDER if dict.SOURCE.txt and dict.TARGET.txt are not next to it",

@@ -56,8 +56,8 @@ class HuggingFaceTranslation(TranslationModel):
         if tokenizer.eos_token_id not in empty or self._start is None:
             found = "has no decoder_start_token_id, or its tokenizer does not end sentences"
             raise InputError(f"{found}; expected a model that translates, such as Marian", path=folder)
-        self._marks = empty.index(tokenizer.eos_token_id)  # before a sentence
-        self._marks_after = len(empty) - self._marks - 1
+        self._marks_before = empty.index(tokenizer.eos_token_id)  # before a sentence
+        self._marks_after = len(empty) - self._marks_before - 1
         if self._marks_after:  # mBART's: the decoder begins with the mark that ends a sentence
             self._start = empty[-1]
         self._scale, self._bias = 1.0, getattr(model, "final_logits_bias", None)
@@ -89,14 +89,14 @@ class HuggingFaceTranslation(TranslationModel):
         logits = self._logits(states[tuple(zip(*prefixes.first, strict=True))]).float()
         values = (logits[prefixes.ends, prefixes.tokens] - logits.logsumexp(dim=-1)[prefixes.ends]).double().tolist()
         return [
-            (*[0.0] * self._marks, *of_pair[self._marks : len(of_pair) - self._marks_after], *[0.0] * self._marks_after)
+            (*[0.0] * self._marks_before, *of_pair[self._marks_before : len(of_pair) - self._marks_after], *[0.0] * self._marks_after)
             for of_pair in prefixes.by_pair(batch, values)
         ]
 
     @torch.inference_mode()
     def searched(self, sentences: Sequence[Sequence[str]], count: int, most_words: int) -> list[list[str]]:
         sources, real = self._source_batch(list(map(self.read_ids, sentences)))
-        given = {"forced_bos_token_id": self._target_ids("")[0]} if self._marks else {}
+        given = {"forced_bos_token_id": self._target_ids("")[0]} if self._marks_before else {}
         found = self.model.generate(
             input_ids=sources,
             attention_mask=real,
@@ -161,12 +161,14 @@ class HuggingFaceTranslation(TranslationModel):
         tokenizer = self.tokenizer
         multilingual = hasattr(tokenizer, "src_lang")
         if not multilingual and languages is not None:
-            raise InputError(f"its tokenizer has no languages, found {languages!r}: leave --languages out", path=self.folder)
+            found = f"its tokenizer has no languages, found {languages!r}"
+            raise InputError(f"{found}: leave --languages out, or give it to another model alone (NAME=..)", path=self.folder)
         if not multilingual:
             return
         if languages is None:
             raise InputError(
-                "reads and writes several languages: give --languages SOURCE:TARGET in its own names, such as deu_Latn:eng_Latn",
+                "reads and writes several languages: give --languages SOURCE:TARGET in its own names, such as deu_Latn:eng_Latn; "
+                "--corrector takes no such model",
                 path=self.folder,
             )
         source, target = languages.split(":")

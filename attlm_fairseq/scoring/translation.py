@@ -183,7 +183,7 @@ class TranslationScorer(Scorer):
         return [self._as_words(found[pair], words) for pair, words in zip(pairs, hypotheses, strict=True)]
 
     def candidates(self, sentences: Sequence[Sequence[str]], count: int, most_words: int) -> list[list[str]]:
-        """Return at most ``count`` probable translations of each sentence, best first, without unknown words.
+        """Return at most ``count`` probable translations of each sentence, best first, that have no unknown words and can be scored.
 
         Args:
             sentences: sentences of words; fairseq's LSTM encoders want the longest first.
@@ -194,7 +194,9 @@ class TranslationScorer(Scorer):
             InputError: a sentence is longer than the model can read.
         """
         self._check_lengths("source", {tuple(words): self.model.read_ids(words) for words in sentences}, self.model.most_read)
-        return self.model.searched(sentences, count, most_words)
+        found = self.model.searched(sentences, count, most_words)
+        most = self.model.most_written
+        return found if most is None else [[text for text in texts if len(self.model.written_ids(text.split())) <= most] for texts in found]
 
     def signature(self) -> dict[str, object]:
         return {**self.model.signature(), "direction": self.direction, "precision": self.compute.precision}

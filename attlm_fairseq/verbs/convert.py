@@ -17,7 +17,7 @@ from attlm_fairseq.nbest.formats import Holds, NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.formats.as_read import as_new
 from attlm_fairseq.nbest.formats.lines import SeenIds, decimal, main_score, one_line
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
-from attlm_fairseq.nbest.score_files import Numbers, with_scores
+from attlm_fairseq.nbest.score_files import Numbers, with_further_scores
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, check_file, lists_to_write, require_type, text_pipeline
 from attlm_fairseq.verbs.rescore import ONE_BEST
@@ -141,11 +141,11 @@ def _converted(
         return losses.told()
     target = formats.find_target(to, path, source)
     is_own = source is not None and source.name == target.name and type(source) is type(target)
-    holds = _ALL if is_own else target.holds
+    holds = _of_own(target.holds) if is_own else target.holds
     if holds is None:
         raise InputError(f"{to} cannot hold lists from another format: expected one of {', '.join(TARGETS)}")
     losses = _Losses(to, holds)
-    watched = losses.watch(with_scores(lists, scores) if scores else lists)
+    watched = losses.watch(with_further_scores(lists, scores) if scores else lists)
     if as_new_lists:
         watched = map(as_new, watched)
     formats.write_nbest(list(watched) if whole else watched, target, path)
@@ -164,6 +164,11 @@ def _new_output(path: FilePath, to: str) -> str:
 _ALL = Holds(references=True, sources=True, scores=True, sparse=True, times=True, extras=True)  # of a format's own lists
 
 
+def _of_own(holds: Holds | None) -> Holds:
+    """Return what a format keeps of its own lists: all, but scores that join them may get other names."""
+    return _ALL if holds is None else replace(_ALL, lm_name=holds.lm_name or holds.score_name)
+
+
 class _Losses:
     """Counts what the target format cannot hold, while the lists pass by."""
 
@@ -178,6 +183,7 @@ class _Losses:
         self._ids: str | None = None
         self._main: set[str] = set()  # what the decoder's own score is called, for formats that have a name for it
         self._last = ""  # id
+        self._has_sources = False  # whether the first list has one
         self._sorted = True
 
     def watch(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
@@ -196,6 +202,7 @@ class _Losses:
         self._last = nbest.id
         self._references += bool(nbest.references)
         self._sources += nbest.source is not None
+        self._has_sources = nbest.source is not None if place == 0 else self._has_sources
         self._blank += "" in nbest.references
         self._blank_sources += nbest.source == ""
         self._sparse += nbest.sparse
@@ -236,6 +243,8 @@ class _Losses:
             yield f"has no blank references, of silence: those of {self._blank} lists are lost"
         if self._sources and not holds.sources:
             yield f"has no source sentences: those of {self._sources} lists are lost"
+        elif self._sources and holds.columns and not self._has_sources:
+            yield f"has source sentences only if the first list has one: those of {self._sources} lists are lost"
         elif self._blank_sources and not holds.blank_sources:
             yield f"has no blank source sentences: those of {self._blank_sources} lists are lost"
         if self._scores and not holds.scores:

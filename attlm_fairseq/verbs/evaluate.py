@@ -300,7 +300,8 @@ def _further(
     systems, first = [], found.lists.lists
     measured_ids = {nbest.id for nbest in first}
     for label, other in others.items():
-        of_system = lists_of_system(label, other, whole, name, by, compare_references)
+        of_texts = None if by == "id" else by  # --refs-by id is about references: further texts need no ids
+        of_system = lists_of_system(label, other, whole, name, of_texts, compare_references)
         lists = [own for own, nbest in zip(of_system, whole, strict=True) if nbest.id in measured_ids]
         measured = measure_lists([replace(own, references=nbest.references) for own, nbest in zip(lists, first, strict=True)], metric)
         warn_of_subwords(measured.lists, metric)

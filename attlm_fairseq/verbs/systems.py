@@ -27,8 +27,8 @@ def lists_of_system(
         first: the lists of the same utterances.
         first_name: the name of their system.
         by: how the lines of a text are matched, see ``references``.
-        option: the option that gives ``by``, for messages.
         compare_references: require that lists which both have references have the same ones.
+        option: the option that gives ``by``, for messages.
 
     Raises:
         InputError: the lists cannot be read, or are of other utterances.

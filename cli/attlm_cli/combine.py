@@ -7,7 +7,7 @@ import cloup
 
 from attlm_cli.options import format_option
 from attlm_cli.overwriting import check_files
-from attlm_cli.types import SYSTEM
+from attlm_cli.types import NAMED_FILE
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.references import By
@@ -17,7 +17,7 @@ from attlm_fairseq.verbs.nbest_files import write_nbest
 
 
 @cloup.command("combine")
-@cloup.argument("systems", type=SYSTEM, nargs=-1, required=True, help="N-best lists of two or more systems, each with a name.")
+@cloup.argument("systems", type=NAMED_FILE, nargs=-1, required=True, help="N-best lists of two or more systems, each with a name.")
 @cloup.option("-o", "--output", default="-", metavar="FILE", help="File to write (jsonl); - is standard output (default). .gz compresses.")
 @format_option
 @cloup.option(

@@ -9,7 +9,7 @@ import cloup
 
 from attlm_cli.options import format_option, once
 from attlm_cli.overwriting import check_files, files_of_steps
-from attlm_cli.types import SCORES, STEPS
+from attlm_cli.types import NAMED_FILE, STEPS
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import FORMATS
@@ -38,7 +38,7 @@ from attlm_fairseq.verbs.inputs import NbestFile
 )
 @cloup.option(
     "--scores",
-    type=SCORES,
+    type=NAMED_FILE,
     multiple=True,
     help="Add the score NAME from FILE, which has one number per line: one for each hypothesis, in the order of the lists. Repeatable.",
 )

@@ -155,7 +155,7 @@ def test_the_commands_take_folders_and_keep_their_options(folder, lists):
     assert scores == pytest.approx({hyp["text"]: hyp["scores"]["opus"] for hyp in written[0]["hyps"]}, abs=1e-3)
 
 
-def test_a_corrector_may_be_a_model_of_hugging_face(folder, lists):
+def test_a_corrector_may_be_a_model_of_hugging_face(folder, lists, monkeypatch):
     import transformers
 
     corrector = Corrector.load(folder / "marian")
@@ -170,6 +170,8 @@ def test_a_corrector_may_be_a_model_of_hugging_face(folder, lists):
     assert found == [corrector.candidates([source])[0] for source in SOURCES]
     run("tune", lists, "--corrector", "marian", "--folds", "3", "-o", "attlm.toml")
     assert 'corrector = "marian"' in Path("attlm.toml").read_text()
+    monkeypatch.setattr(corrector.scorer.model, "searched", lambda *arguments: [["la", "la me " * 40]])
+    assert corrector.scorer.candidates([["ba"]], BEAM, 200) == [["la"]]  # the other is too long to be scored
 
 
 def test_several_target_languages_need_a_prefix(lists):

@@ -391,6 +391,17 @@ def test_scores_that_do_not_fit_the_lists_are_refused(tmp_path, monkeypatch):
         attlm.convert("lists", "other.jsonl", "jsonl", scores={"a": [1.0, 2.0]})
 
 
+def test_a_score_that_gets_another_name_in_the_lists_own_format_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("lists").write_text(SCORED["csv"])
+    Path("numbers").write_text("0.25\n0.75\n")
+    assert (
+        "csv has other names for scores: comet -> comet_score"
+        in run(*("convert", "lists", "--to", "csv", "-o", "out.csv", "--scores", "comet=numbers")).stderr
+    )
+    assert [hyp.scores["comet_score"] for hyp in attlm.read_nbest("out.csv")[0].hypotheses] == [0.25, 0.75]
+
+
 @pytest.mark.parametrize("to", ["fairseq", "moses", "kaldi/", "espnet/"])
 def test_small_scores_keep_their_digits(to, tmp_path, monkeypatch):
     """Such as probabilities, of which 6 decimals would leave nothing."""
@@ -413,7 +424,8 @@ def test_tables_hold_source_sentences(tmp_path, monkeypatch):
         run("convert", "lists", "-o", f"out.{to}")
         assert [nbest.source for nbest in attlm.read_nbest(f"out.{to}")] == ["the source", None]
     Path("lists").write_text("".join(json.dumps(nbest) + "\n" for nbest in lists[::-1]))
-    assert "csv: the source sentences of 1 lists are lost" in run("convert", "lists", "-o", "other.csv").stderr
+    told = run("convert", "lists", "-o", "other.csv").stderr
+    assert "csv has source sentences only if the first list has one: those of 1 lists are lost" in told
     assert [nbest.source for nbest in attlm.read_nbest("other.csv")] == [None, None]
 
 

@@ -25,6 +25,7 @@ class Holds:
     blank_references: bool = True  # whether a reference without words is one, of silence
     sources: bool = False  # whether lists have a source sentence
     blank_sources: bool = True  # whether a source sentence without words is one, or none
+    columns: bool = False  # whether there are source sentences only if the first list has one
     scores: bool = False
     decimals: int | None = None  # to which scores are rounded; None: written exactly
     unit: float = 1.0  # of written scores, in natural logs

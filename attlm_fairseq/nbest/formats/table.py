@@ -148,7 +148,9 @@ class TableFormat(NbestFormat):
     order, with one column per LM and ``total`` at the end.
     """
 
-    holds = Holds(references=True, blank_references=False, sources=True, blank_sources=False, scores=True, score_name=keys.as_header)
+    holds = Holds(
+        references=True, blank_references=False, sources=True, blank_sources=False, columns=True, scores=True, score_name=keys.as_header
+    )
     delimiters: ClassVar[str]
     texts: ClassVar[Sequence[str]] = keys.ALL_TEXTS  # names of the column of the text
     blank_references: ClassVar[bool] = False  # whether a blank reference is one, of silence, or none
@@ -189,10 +191,8 @@ class TableFormat(NbestFormat):
         table: _Table | None = None
         lines = WholeLines(out)
         end = ""
-        lost = 0
         for nbest in lists:
             text = text_of(nbest, self.name)
-            lost += table is not None and table.is_new and not table.has_source and nbest.source is not None
             if table is None:
                 table = _Table.of(nbest, text, self.delimiters[0])
                 out.write(table.header)  # a whole line, or a byte order mark alone
@@ -203,8 +203,6 @@ class TableFormat(NbestFormat):
                 lines.put(table.row(nbest, hypothesis, place))
             end = text.file.end if text is not None else ""
         lines.put(end)
-        if lost:
-            note(f"note: {self.name}: the source sentences of {lost} lists are lost: the first list, which decides the columns, has none")
 
 
 class CsvFormat(TableFormat):
