@@ -162,13 +162,13 @@ class HuggingFaceTranslation(TranslationModel):
         multilingual = hasattr(tokenizer, "src_lang")
         if not multilingual and languages is not None:
             found = f"its tokenizer has no languages, found {languages!r}"
-            raise InputError(f"{found}: leave --languages out, or give it to another model alone (NAME=..)", path=self.folder)
+            raise InputError(f"{found}: leave them out, or give them to another model alone (NAME=..)", path=self.folder)
         if not multilingual:
             return
         if languages is None:
             raise InputError(
-                "reads and writes several languages: give --languages SOURCE:TARGET in its own names, such as deu_Latn:eng_Latn; "
-                "--corrector takes no such model",
+                "reads and writes several languages: give --languages SOURCE:TARGET (to a corrector: --corrector-languages) in its own "
+                "names, such as deu_Latn:eng_Latn",
                 path=self.folder,
             )
         source, target = languages.split(":")
@@ -181,7 +181,7 @@ class HuggingFaceTranslation(TranslationModel):
             except KeyError:
                 known = False
             if not known:
-                raise InputError(f"its tokenizer does not know the language {language!r} of --languages", path=self.folder)
+                raise InputError(f"its tokenizer does not know the language {language!r}", path=self.folder)
         tokenizer.src_lang, tokenizer.tgt_lang = source, target
 
     def _target_ids(self, text: str) -> tuple[int, ...]:

@@ -445,8 +445,14 @@ def _verdict(tuned: Tuned, options: TuneOptions, candidates: CandidateSpec) -> s
 
 def _as_options(weights: Mapping[str, float], decision: Decision, candidates: CandidateSpec) -> str:
     """Return the options of ``attlm rescore`` that apply these weights and this decision with the same candidates."""
-    files = {"--corrections": candidates.table, "--phrases": candidates.phrases, "--corrector": candidates.corrector}
-    parts = [f"{option} {shlex.quote(str(file))}" for option, file in files.items() if file]
+    sources = {
+        "--corrections": candidates.table,
+        "--phrases": candidates.phrases,
+        "--corrector": candidates.corrector,
+        "--corrector-languages": candidates.corrector_languages,
+        "--corrector-prefix": candidates.corrector_prefix,
+    }
+    parts = [f"{option} {shlex.quote(str(value))}" for option, value in sources.items() if value]
     if candidates.anything and candidates.candidates != CandidateSpec.candidates:
         parts.append(f"--candidates {candidates.candidates}")
     if decision.rule != "max":

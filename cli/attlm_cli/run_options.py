@@ -46,6 +46,16 @@ from attlm_fairseq.text.steps import KINDS
 TRANSLATIONS: dict[str, Direction] = {"mt": "forward", "mt_right_to_left": "right-to-left", "mt_reverse": "reverse"}
 """Direction of a translation model, by the parameter of the option that gives it. That name is also the model's default name."""
 
+CANDIDATE_FIELDS = {
+    "corrections": "table",
+    "phrases": "phrases",
+    "corrector": "corrector",
+    "corrector_languages": "corrector_languages",
+    "corrector_prefix": "corrector_prefix",
+    "candidates": "candidates",
+}
+"""The attribute of a CandidateSpec that each parameter of ``CANDIDATES`` gives."""
+
 Named = tuple[str | None, Any]  # an option's value, for the LM of this name; None: for all LMs
 
 
@@ -209,6 +219,12 @@ CANDIDATES = (
         "join the lists, and its ln p of every text is the score `corrector`.",
     ),
     cloup.option(
+        "--corrector-languages",
+        metavar="SOURCE:TARGET",
+        help="Languages that a multilingual corrector reads and writes, often the same one, as its tokenizer calls them: en_XX:en_XX.",
+    ),
+    cloup.option("--corrector-prefix", metavar="TEXT", help="Text before each text that a corrector of Hugging Face reads: 'correct:'."),
+    cloup.option(
         "--candidates", type=int, metavar="K", help=f"Maximum number of candidates added to each list.  [default: {DEFAULT_CANDIDATES}]"
     ),
 )
@@ -302,12 +318,12 @@ def _run(only_if_named: bool, *, config: Path | None, context: ContextSpec | Non
     Raises InputError if a file or an option is wrong, or if an option about LMs is given and there are no LMs.
     """
     models = {name: options.pop(name, ()) for name in ("lm", "kenlm", *TRANSLATIONS)}
-    candidates = {name: options.pop(name, None) for name in ("corrections", "phrases", "corrector", "candidates")}
+    candidates = {name: options.pop(name, None) for name in CANDIDATE_FIELDS}
     named = bool(config or any(models.values()))
     if not (named or only_if_named) and DEFAULT_CONFIG.is_file():
         config = DEFAULT_CONFIG
     run = _with_models(read_config(config) if config else RunConfig(), models)
-    run = _with_candidates(run if context is None else replace(run, context=context), **candidates)
+    run = _with_candidates(run if context is None else replace(run, context=context), candidates)
     about_lms = [name for name in options if not (run.candidates.anything and name == "devices")]
     if not run.lms and (option := given_option(*about_lms)):  # ignored silently, the option would seem to have an effect
         raise InputError(
@@ -319,16 +335,16 @@ def _run(only_if_named: bool, *, config: Path | None, context: ContextSpec | Non
     return run if asked else None
 
 
-def _with_candidates(
-    run: RunConfig, corrections: Path | None, phrases: Path | None, corrector: Path | None, candidates: int | None
-) -> RunConfig:
-    """Return the run with these sources of candidates, which replace those of the configuration.
+def _with_candidates(run: RunConfig, given: Mapping[str, Any]) -> RunConfig:
+    """Return the run with these sources of candidates, which replace those of the configuration. ``given``: see ``CANDIDATE_FIELDS``.
 
-    Raises InputError if ``candidates`` is out of range, or is given and there is no source.
+    Raises InputError as ``CandidateSpec`` does, or if ``candidates`` is given and there is no source.
     """
-    given: dict[str, Any] = {"table": corrections, "phrases": phrases, "corrector": corrector, "candidates": candidates}
-    spec = replace(run.candidates, **{name: value for name, value in given.items() if value is not None})
-    if candidates is not None and not spec.anything:
+    changes = {CANDIDATE_FIELDS[name]: value for name, value in given.items() if value is not None}
+    if given.get("corrector") is not None:  # the options of the corrector of a configuration are not for this one
+        changes = {"corrector_languages": None, "corrector_prefix": None} | changes
+    spec = replace(run.candidates, **changes)
+    if given.get("candidates") is not None and not spec.anything:
         raise InputError("--candidates is for --corrections, --phrases or --corrector, none of which is given")
     return replace(run, candidates=spec)
 

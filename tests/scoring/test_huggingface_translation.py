@@ -174,6 +174,22 @@ def test_a_corrector_may_be_a_model_of_hugging_face(folder, lists, monkeypatch):
     assert corrector.scorer.candidates([["ba"]], BEAM, 200) == [["la"]]  # the other is too long to be scored
 
 
+@pytest.mark.parametrize(("kind", "option"), [("nllb", "languages"), ("t5", "prefix")])
+def test_a_corrector_has_languages_or_a_prefix(folder, lists, kind, option):
+    [value] = OPTIONS[kind].values()
+    given = ["--corrector", folder / kind, f"--corrector-{option}", value]
+    run("rescore", lists, *given, "--weight", "corrector=1", "-o", "out")
+    for line, before in zip(Path("out").read_text().splitlines(), lists.read_text().splitlines(), strict=True):
+        first = json.loads(before)["hyps"][0]["text"]
+        found = {hypothesis["text"]: hypothesis["scores"]["corrector"] for hypothesis in json.loads(line)["hyps"]}
+        assert list(found.values()) == pytest.approx(of_transformers(folder / kind, [first] * len(found), list(found)), abs=1e-3)
+    run("tune", lists, *given, "--folds", "3", "-o", "attlm.toml")
+    assert f'corrector_{option} = "{value}"' in Path("attlm.toml").read_text()
+    run("rescore", lists, "--corrector", folder / "marian", "-o", "out")  # which those options of attlm.toml are not for
+    Path("attlm.toml").unlink()
+    assert f"corrector_{option} is for a corrector" in refused("rescore", lists, *given[2:])
+
+
 def test_several_target_languages_need_a_prefix(lists):
     write_marian(Path("many"), [*SOURCES, *TARGETS], targets=("fra", "ita"))
     weight = ["--weight", "mt=1", "--source", "source"]

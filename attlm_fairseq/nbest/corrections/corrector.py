@@ -31,15 +31,15 @@ class Corrector:
     scorer: TranslationScorer
 
     @classmethod
-    def load(cls, path: Path) -> Corrector:
+    def load(cls, path: Path, languages: str | None = None, source_prefix: str | None = None) -> Corrector:
         """Load a checkpoint or a folder of Hugging Face. ``dict.*.txt`` are looked for next to a checkpoint, then in its data folder.
 
         Raises:
-            InputError: fairseq or transformers is not installed, the file is not a translation model, or its dictionaries are missing.
+            InputError: as in ``load_translation_models``, where the options are told.
         """
         from attlm_fairseq.scoring.translation import load_translation_models
 
-        return cls(load_translation_models([path], CORRECTOR))
+        return cls(load_translation_models([path], CORRECTOR, languages=languages, source_prefix=source_prefix))
 
     def candidates(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the BEAM most probable corrections of each text, best first.

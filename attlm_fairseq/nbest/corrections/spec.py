@@ -16,6 +16,7 @@ from attlm_fairseq.nbest.corrections.jackknife import FOLDS, by_folds, folds_of
 from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.scoring.lm_spec import ALLOWED
 
 MAX_CANDIDATES = 1000
 
@@ -24,15 +25,24 @@ MAX_CANDIDATES = 1000
 class CandidateSpec:
     """The ``[corrections]`` table of an ``attlm.toml``: the sources of candidates, and how many candidates may join a list.
 
-    Candidates of the neural corrector do not count towards this maximum.
+    Candidates of the neural corrector do not count towards this maximum. ``corrector_languages`` and ``corrector_prefix`` are
+    ``languages`` and ``source_prefix`` of ``load_translation_models``.
     """
 
     table: Path | None = None
     phrases: Path | None = None
     candidates: int = CANDIDATES
     corrector: Path | None = None
+    corrector_languages: str | None = None
+    corrector_prefix: str | None = None
 
     def __post_init__(self) -> None:
+        for name, allowed in (("corrector_languages", ALLOWED["languages"]), ("corrector_prefix", ALLOWED["source_prefix"])):
+            value = getattr(self, name)
+            if value is not None and not allowed.is_right(value):
+                raise InputError(f"{name} is {value!r}, expected {allowed.expected}")
+            if value is not None and self.corrector is None:
+                raise InputError(f"{name} is for a corrector, and none is given")
         if not 0 <= self.candidates <= MAX_CANDIDATES:
             raise InputError(f"candidates is {self.candidates}, expected 0 to {MAX_CANDIDATES}")
 
@@ -44,12 +54,13 @@ class CandidateSpec:
         """Read the files.
 
         Raises:
-            InputError: a file cannot be read or is wrong, the LM of the table is not there, or the corrector is not a
-                translation model or needs fairseq, which is not installed.
+            InputError: a file cannot be read or is wrong, the LM of the table is not there, or the corrector cannot be loaded, as in
+                ``load_translation_models``.
         """
         phrases = SimilarPhrases.load(self.phrases) if self.phrases else None
         corrections = Corrections.load(self.table) if self.table else without_table()
-        return replace(corrections, phrase_list=phrases, corrector=Corrector.load(self.corrector) if self.corrector else None)
+        corrector = Corrector.load(self.corrector, self.corrector_languages, self.corrector_prefix) if self.corrector else None
+        return replace(corrections, phrase_list=phrases, corrector=corrector)
 
 
 def expand_for_tuning(

@@ -141,7 +141,14 @@ DECISION: Entries = {
     "scales": Entry(_read_scales, lambda scales, folder: dict(scales)),
 }
 CONFIDENCE: Entries = {"scale": Entry(NUMBER, always=True), "coverage": Entry(NUMBER, always=True)}
-CORRECTIONS: Entries = {"table": FILE, "phrases": FILE, "corrector": FILE, "candidates": Entry(WHOLE_NUMBER, always=True)}
+CORRECTIONS: Entries = {
+    "table": FILE,
+    "phrases": FILE,
+    "corrector": FILE,
+    "corrector_languages": Entry(checked(*ALLOWED["languages"])),
+    "corrector_prefix": Entry(checked(*ALLOWED["source_prefix"])),
+    "candidates": Entry(WHOLE_NUMBER, always=True),
+}
 
 
 def _read_context(value: Any, place: Place) -> ContextSpec | None:
