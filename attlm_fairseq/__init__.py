@@ -62,6 +62,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.verbs.inputs import ReferenceFiles as ReferenceFiles
     from attlm_fairseq.verbs.inputs import make_metric as make_metric
     from attlm_fairseq.verbs.inputs import run_config as run_config
+    from attlm_fairseq.verbs.lattices import lists_from_lattices as lists_from_lattices
     from attlm_fairseq.verbs.mixture import Mixture as Mixture
     from attlm_fairseq.verbs.mixture import estimate_mixture as estimate_mixture
     from attlm_fairseq.verbs.nbest_files import read_nbest as read_nbest
@@ -110,6 +111,7 @@ _MODULES = {
     "jackknife": "verbs.corrections",
     "JackknifeOptions": "verbs.corrections",
     "learn_corrections": "verbs.corrections",
+    "lists_from_lattices": "verbs.lattices",
     "LM": "verbs.inputs",
     "LMSpec": "scoring.lm_spec",
     "load_lm": "verbs.text",

@@ -35,6 +35,50 @@ STANDARD_OUTPUT = ("-", "/dev/stdout")
 CARRIAGE_RETURNS = "found lines that end in a carriage return alone, as on old Macs: convert the file, for example with tr '\\r' '\\n'"
 
 
+class ByteSource:
+    """The bytes of a file; ``-`` is standard input, gzip is recognised by content.
+
+    Attributes:
+        name: the file's name for messages.
+        beginning: the first bytes, at most 64 KiB.
+        bytes: a stream of all bytes. Errors that it raises become InputErrors within ``readable``.
+        line: the line being read, for messages.
+    """
+
+    def __init__(self, path: str, expected: str, text: str | None = None) -> None:
+        """Open a file, or take ``text``, of which ``path`` is only the name. ``expected``: what an empty file is not."""
+        self.name = "<stdin>" if path == "-" else path
+        self._file: BinaryIO = _opened_source(path) if text is None else io.BytesIO(text.encode())
+        self._keep_open = path == "-" and text is None
+        self.line: int | None = None
+        with self.readable():
+            magic = _read_up_to(self._file, len(_GZIP_MAGIC))
+            stream: BinaryIO | gzip.GzipFile = _rejoin(magic, self._file)
+            if magic == _GZIP_MAGIC:
+                stream = gzip.GzipFile(fileobj=stream, mode="rb")
+            self.beginning = _read_up_to(stream, HEAD)
+        self.bytes = _rejoin(self.beginning, stream)
+        if packer := next((name for name, magic in _NOT_READ.items() if re.match(magic, self.beginning)), None):
+            raise InputError(f"is compressed with {packer}: expected plain text or gzip; decompress the file", path=self.name)
+        if not self.beginning:
+            raise InputError(f"the file is empty: expected {expected}", path=self.name)
+
+    def close(self) -> None:
+        """Stop reading and close the file, unless it is standard input."""
+        if not self._keep_open:
+            self._file.close()
+
+    @contextlib.contextmanager
+    def readable(self) -> Iterator[None]:
+        """Raise InputError for an error in reading."""
+        try:
+            yield
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputError(f"the gzip data is damaged or cut short: {error}", path=self.name, line=self.line) from None
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", path=self.name, line=self.line) from None
+
+
 class TextSource:
     """The text of a UTF-8 file; ``-`` is standard input, gzip is recognised by content. Other encodings raise InputError.
 
@@ -43,23 +87,11 @@ class TextSource:
     only its name.
     """
 
-    def __init__(self, path: str, expected: str = "an n-best list", text: str | None = None) -> None:
-        self.name = "<stdin>" if path == "-" else path
-        self._file: BinaryIO = _opened_source(path) if text is None else io.BytesIO(text.encode())
-        self._keep_open = path == "-" and text is None
-        self._line: int | None = None  # the line being read, for messages
-        with self._readable():
-            magic = _read_up_to(self._file, len(_GZIP_MAGIC))
-            self._bytes: BinaryIO | gzip.GzipFile = _rejoin(magic, self._file)
-            if magic == _GZIP_MAGIC:
-                self._bytes = gzip.GzipFile(fileobj=self._bytes, mode="rb")
-            head = _read_up_to(self._bytes, HEAD)
-        self._bytes = _rejoin(head, self._bytes)
-        if packer := next((name for name, magic in _NOT_READ.items() if re.match(magic, head)), None):
-            raise InputError(f"is compressed with {packer}: expected plain text or gzip; decompress the file", path=self.name)
-        self.head = self._decoded_head(head)
-        if not head:
-            raise InputError(f"the file is empty: expected {expected}", path=self.name)
+    def __init__(self, path: str | ByteSource, expected: str = "an n-best list", text: str | None = None) -> None:
+        self._source = path if isinstance(path, ByteSource) else ByteSource(path, expected, text)
+        self.name = self._source.name
+        self.close = self._source.close
+        self.head = self._decoded_head(self._source.beginning)
 
     def lines(self, keep_mark: bool = False) -> Iterator[str]:
         """Yield the lines with their ends. Only ``\\n`` ends a line.
@@ -71,22 +103,23 @@ class TextSource:
         """
         if "\n" not in self.head and "\r" in self.head.rstrip("\r"):
             raise InputError(CARRIAGE_RETURNS, path=self.name)
-        self._line = 1
+        source = self._source
+        source.line = 1
         text = "\n"
-        with contextlib.closing(self), self._readable():
-            for line in self._bytes:
+        with contextlib.closing(source), source.readable():
+            for line in source.bytes:
                 try:
                     text = line.decode("utf-8")
                 except UnicodeDecodeError as error:
-                    raise self._not_utf8(error, self._line, error.start) from None
-                yield text if keep_mark or self._line > 1 else text.removeprefix("\ufeff")
-                self._line += 1
-        if not text.endswith("\n") and self._line > 2:
+                    raise self._not_utf8(error, source.line, error.start) from None
+                yield text if keep_mark or source.line > 1 else text.removeprefix("\ufeff")
+                source.line += 1
+        if not text.endswith("\n") and source.line > 2:
             warnings.warn(
                 InputWarning(
                     "the last line has no line end: if the file was cut short, what it holds is not whole",
                     path=self.name,
-                    line=self._line - 1,
+                    line=source.line - 1,
                 ),
                 stacklevel=2,
             )
@@ -94,24 +127,20 @@ class TextSource:
     def pieces(self) -> Iterator[str]:
         """Yield the text in pieces of 64 KiB, including a byte order mark at its beginning."""
         decoder = codecs.getincrementaldecoder("utf-8")()
-        self._line = 1
-        with contextlib.closing(self), self._readable():
+        source, line = self._source, 1
+        with contextlib.closing(source), source.readable():
             while True:
-                piece = self._bytes.read(_PIECE)
+                source.line = line
+                piece = source.bytes.read(_PIECE)
                 try:
                     text = decoder.decode(piece, final=not piece)
                 except UnicodeDecodeError as error:
-                    raise self._not_utf8(error, self._line + error.object.count(b"\n", 0, error.start)) from None
-                self._line += text.count("\n")
+                    raise self._not_utf8(error, line + error.object.count(b"\n", 0, error.start)) from None
+                line += text.count("\n")
                 if text:
                     yield text
                 if not piece:
                     return
-
-    def close(self) -> None:
-        """Stop reading and close the file, unless it is standard input."""
-        if not self._keep_open:
-            self._file.close()
 
     def _decoded_head(self, head: bytes) -> str:
         try:
@@ -124,15 +153,6 @@ class TextSource:
         where = "" if column is None else f" at byte {column + 1} of the line"
         found = f"0x{error.object[error.start]:02x}"
         return InputError(f"not UTF-8: found {found}{where}; convert the file, for example with iconv", path=self.name, line=line)
-
-    @contextlib.contextmanager
-    def _readable(self) -> Iterator[None]:
-        try:
-            yield
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"the gzip data is damaged or cut short: {error}", path=self.name, line=self._line) from None
-        except OSError as error:
-            raise InputError(f"cannot be read: {error.strerror}", path=self.name, line=self._line) from None
 
 
 def _opened_source(path: str) -> BinaryIO:

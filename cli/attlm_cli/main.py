@@ -27,6 +27,7 @@ COMMANDS = {
     "eval": "Measure lists or texts against references.",
     "combine": "Join the lists of several systems for the same utterances.",
     "convert": "Write n-best lists in another format.",
+    "lattices": "Make n-best lists from lattices.",
     "score": "Log-probability of each line of a text, or of each word.",
     "ppl": "Perplexity of a text.",
     "cloze": "Answer a cloze test, such as the Children's Book Test.",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError, UnknownFormatError
-from attlm_fairseq.files import TextSource, is_stream, whole_file, whole_folder
+from attlm_fairseq.files import ByteSource, TextSource, is_stream, whole_file, whole_folder
 from attlm_fairseq.nbest.formats.as_read import all_current, has_changed
 from attlm_fairseq.nbest.formats.espnet import EspnetFolder
 from attlm_fairseq.nbest.formats.fairseq import FairseqFormat
@@ -24,7 +24,7 @@ from attlm_fairseq.nbest.formats.lines import whole_lines
 from attlm_fairseq.nbest.formats.mlm import MlmFormat
 from attlm_fairseq.nbest.formats.moses import MosesFormat
 from attlm_fairseq.nbest.formats.nemo import NemoFormat
-from attlm_fairseq.nbest.formats.not_lists import advice_on
+from attlm_fairseq.nbest.formats.not_lists import advice_on, advice_on_bytes
 from attlm_fairseq.nbest.formats.one_best import ONE_BEST_STYLES, write_one_best
 from attlm_fairseq.nbest.formats.plain import PlainFormat
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFolderFormat, NbestFormat
@@ -155,7 +155,10 @@ def open_nbest(path: str | Sequence[str], format: str | None = None) -> tuple[Nb
         return _open_folder(Path(path), form)
     if isinstance(form, NbestFolderFormat):
         raise InputError(f"a file: expected a folder, as {form.name} has it", path=path)
-    source = TextSource(path)
+    read = ByteSource(path, "an n-best list")
+    if (advice := advice_on_bytes(read.beginning)) is not None:
+        raise InputError(f"is {advice}", path=path)
+    source = TextSource(read)
     found = form or _recognise(source)
     return found, found.read(source)
 

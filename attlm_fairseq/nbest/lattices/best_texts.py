@@ -1,0 +1,143 @@
+"""The N best texts of a lattice, exactly: each text once, with the scores of the best of its paths.
+
+The search is best-first (A*) over texts, not over paths. What it extends is a beginning of a text with all states in which
+paths with this text may be, as determinisation has it. The estimate of what follows is exact, so beginnings are extended only
+if one of the N texts begins with them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from heapq import heappop, heappush
+from itertools import count, islice
+from typing import NamedTuple
+
+from attlm_fairseq.nbest.lattices.lattice import WORDS, Arc, Lattice
+from attlm_fairseq.nbest.nbest_list import Hypothesis
+
+Chain = tuple["Chain", tuple[float, ...]] | None  # the scores of a path's arcs, last first
+
+
+class _Path(NamedTuple):
+    """The best path with a text to a state: what it costs, and its scores."""
+
+    cost: float
+    chain: Chain
+
+
+class _Text(NamedTuple):
+    """A text, as its last word and what stands before it."""
+
+    before: _Text | None
+    word: str
+
+    @classmethod
+    def written(cls, text: _Text | None) -> str:
+        """Return a text as its words, joined by spaces."""
+        words = []
+        while text is not None:
+            words.append(text.word)
+            text = text.before
+        return " ".join(reversed(words))
+
+
+class _Search:
+    """A lattice prepared for the search."""
+
+    def __init__(self, lattice: Lattice, weights: Mapping[str, float], left_out: Collection[str]) -> None:
+        self.lattice = lattice
+        self.left_out = {"", *left_out}
+        self._weights = [weights.get(name, 0.0) for name in lattice.names]
+        self._of_word = weights.get(WORDS, 0.0)
+        order = lattice.in_order()
+        self.place = {state: place for place, state in enumerate(order)}
+        self.costs = {state: [self._cost(arc.scores, arc.word) for arc in lattice.arcs[state]] for state in order}
+        self.end_costs = {state: self._cost(scores) for state, scores in lattice.finals.items() if state in self.place}
+        self.rest: dict[int, float] = {}  # the least cost from a state to an end
+        for state in reversed(order):
+            onwards = [cost + self.rest[arc.target] for cost, arc in zip(self.costs[state], lattice.arcs[state], strict=True)]
+            self.rest[state] = min([self.end_costs.get(state, math.inf), *onwards])
+
+    def texts(self) -> Iterator[Hypothesis]:
+        """Yield the texts, best first."""
+        start = self.lattice.start
+        number = count()  # of equal costs, the first found comes first
+        queue: list[tuple[float, int, _Text | None, dict[int, _Path] | Chain]] = []
+        heappush(queue, (self.rest[start], next(number), None, {start: _Path(0.0, None)}))
+        while queue:
+            _, _, text, found = heappop(queue)
+            if not isinstance(found, dict):
+                yield Hypothesis(_Text.written(text), self._scores(found))
+                continue
+            end, by_word = self._extended(found)
+            if end is not None:
+                heappush(queue, (end.cost, next(number), text, end.chain))
+            for word, states in by_word.items():
+                estimate = min(path.cost + self.rest[state] for state, path in states.items())
+                heappush(queue, (estimate, next(number), _Text(text, word), states))
+
+    def _extended(self, states: dict[int, _Path]) -> tuple[_Path | None, dict[str, dict[int, _Path]]]:
+        """Return the best path that ends here, if one does, and the states after each next word."""
+        here, by_word, end = dict(states), dict[str, dict[int, _Path]](), None
+        todo = [(self.place[state], state) for state in here]
+        todo.sort()
+        while todo:
+            _, state = heappop(todo)
+            path = here[state]
+            if state in self.end_costs:
+                ended = _Path(path.cost + self.end_costs[state], (path.chain, self.lattice.finals[state]))
+                end = ended if end is None or ended.cost < end.cost else end
+            for cost, arc in zip(self.costs[state], self.lattice.arcs[state], strict=True):
+                if math.isinf(self.rest[arc.target]):
+                    continue
+                if arc.word not in self.left_out:
+                    self._take(by_word.setdefault(arc.word, {}), path, cost, arc)
+                else:  # the same text, in a state that is later in the order
+                    if arc.target not in here:
+                        heappush(todo, (self.place[arc.target], arc.target))
+                    self._take(here, path, cost, arc)
+        return end, by_word
+
+    @staticmethod
+    def _take(states: dict[int, _Path], path: _Path, cost: float, arc: Arc) -> None:
+        """Extend a path by an arc, unless a path to the same state costs no more."""
+        total = path.cost + cost
+        if arc.target not in states or total < states[arc.target].cost:
+            states[arc.target] = _Path(total, (path.chain, arc.scores))
+
+    def _cost(self, scores: tuple[float, ...], word: str = "") -> float:
+        of_scores = -sum(weight * score for weight, score in zip(self._weights, scores, strict=True))
+        return of_scores if word in self.left_out else of_scores - self._of_word
+
+    def _scores(self, chain: Chain) -> dict[str, float]:
+        of_arcs = []
+        while chain is not None:
+            chain, scores = chain
+            of_arcs.append(scores)
+        return {name: math.fsum(column) for name, column in zip(self.lattice.names, zip(*of_arcs, strict=True), strict=True)}
+
+
+def best_texts(lattice: Lattice, size: int, weights: Mapping[str, float] | None = None, left_out: Collection[str] = ()) -> list[Hypothesis]:
+    """Return the ``size`` best texts of a lattice, best first; fewer if it has no more.
+
+    Args:
+        lattice: the lattice.
+        size: the number of texts.
+        weights: weights of the scores and of ``words``. A path is the better the higher its weighted sum is. None: those of
+            the lattice.
+        left_out: words that are no part of a text, such as silence. Their scores count.
+
+    Returns:
+        Hypotheses with the scores of the best path that has this text, natural logs summed over its arcs and its end.
+
+    Raises:
+        InputError: the lattice has a cycle, or no path from its start to an end.
+    """
+    search = _Search(lattice, lattice.weights if weights is None else weights, left_out)
+    if math.isinf(search.rest[lattice.start]):
+        raise lattice.error("has no path from its start to an end")
+    found = list(islice(search.texts(), size))
+    for rank, hypothesis in enumerate(found, 1):
+        hypothesis.rank = rank
+    return found

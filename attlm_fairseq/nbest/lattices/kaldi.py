@@ -1,0 +1,224 @@
+"""Lattices of Kaldi, compact or not: archives in binary form (``lat.1.gz``) or as text (``lattice-copy ark:.. ark,t:..``).
+
+A binary archive holds, for each utterance, its id, a space and a vector FST of OpenFst with arcs of the type ``compactlattice44``
+or ``lattice4``. In text, a line with the id is followed by lines ``from to word graph,acoustic,alignment`` (not compact:
+``from to input word graph,acoustic``), by lines ``state graph,acoustic,alignment`` for ends and by a blank line. Costs that are 0
+may be left out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from typing import BinaryIO
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import ByteSource, TextSource
+from attlm_fairseq.nbest.formats.lines import number, quoted
+from attlm_fairseq.nbest.lattices.lattice import Arc, Lattice
+
+NAMES = ("graph", "acoustic")
+WEIGHTS = {"graph": 1.0, "acoustic": 0.1}  # --acoustic-scale of Kaldi's own commands
+MAGIC = struct.pack("<i", 2125659606)  # of OpenFst
+COMPACT, PLAIN = "compactlattice44", "lattice4"
+EPSILON = 0  # the label of no word
+NO_WORDS = frozenset({"<eps>", "<s>", "</s>"})
+NONE = (0.0, 0.0)
+LONGEST_NAME = 1000  # bytes of an id or of the name of a type; more is no archive
+_KEY = re.compile(rb"\S+[ \t]")
+_TEXT = re.compile(rb"\S+[ \t]*\r?\n\d+(?:[ \t]+\S+){0,4}[ \t]*\r?\n")
+
+Words = Callable[[str], str]  # the word of a label, "" if it is none
+
+
+def is_binary(beginning: bytes) -> bool:
+    key = _KEY.match(beginning)
+    return key is not None and beginning[key.end() :].startswith(MAGIC)
+
+
+def is_text(beginning: bytes) -> bool:
+    return _TEXT.match(beginning) is not None
+
+
+def read_symbols(path: str) -> dict[int, str]:
+    """Read Kaldi's ``words.txt``: lines of a word and its number.
+
+    Raises:
+        InputError: the file cannot be read, or a line is not a word and a number.
+    """
+    symbols: dict[int, str] = {}
+    for line, text in enumerate(TextSource(path, "one word and its number per line").lines(), 1):
+        if not text.strip():
+            continue
+        fields = text.split()
+        if len(fields) != 2 or not fields[1].isdecimal():
+            raise InputError(f"found {quoted(text.rstrip())}: expected a word and its number", path=path, line=line)
+        if symbols.setdefault(int(fields[1]), fields[0]) != fields[0]:
+            raise InputError(f"{fields[0]!r} has the number of {symbols[int(fields[1])]!r}, too", path=path, line=line)
+    return symbols
+
+
+def read_binary(source: ByteSource, symbols: Mapping[int, str] | None) -> Iterator[Lattice]:
+    """Yield the lattices of a binary archive.
+
+    Raises:
+        InputError: the archive is cut short, damaged or of another kind, ``symbols`` is None, or a word is not among them.
+    """
+    if symbols is None:
+        raise InputError("binary lattices have numbers for words: give Kaldi's words.txt (--words graph/words.txt)", path=source.name)
+    with source.readable():
+        while key := _read_key(source):
+            yield _Binary(source.bytes, source.name, key).lattice(symbols)
+
+
+def _read_key(source: ByteSource) -> str:
+    """Return the id of the next utterance; "" at the end."""
+    found = b""
+    while (byte := source.bytes.read(1)) not in (b" ", b""):
+        found += byte
+        if len(found) > LONGEST_NAME or byte == b"\0":
+            raise InputError("is damaged: expected the id of an utterance and a space before each lattice", path=source.name)
+    if found and not byte:
+        raise InputError(f"ends after the id {quoted(found.decode(errors='replace'))}: the file is cut short", path=source.name)
+    try:
+        return found.decode()
+    except UnicodeDecodeError:
+        raise InputError(f"the id {found!r} is not UTF-8", path=source.name) from None
+
+
+class _Binary:
+    """Reads one binary lattice."""
+
+    def __init__(self, stream: BinaryIO, path: str, key: str) -> None:
+        self._stream = stream
+        self._lattice = Lattice(key, NAMES, WEIGHTS, path=path)
+
+    def lattice(self, symbols: Mapping[int, str]) -> Lattice:
+        lattice = self._lattice
+        if (magic := self._bytes(4)) != MAGIC:
+            raise lattice.error(f"begins with the bytes {magic!r}: expected a binary lattice of Kaldi")
+        kind, arcs = self._string(), self._string()
+        if kind != "vector" or arcs not in (COMPACT, PLAIN):
+            raise lattice.error(f"is an FST of the type {quoted(kind)} with arcs {quoted(arcs)}: expected vector, {COMPACT} or {PLAIN}")
+        _, flags, _, start, states, _ = self._numbers("<iiQqqq")
+        if flags or not 0 <= start < states:
+            raise lattice.error(f"has {states} states, the start {start} and the flags {flags}: expected states, a start and no flags")
+        lattice.start = start
+        compact = arcs == COMPACT
+        lattice.arcs = [[] for _ in range(states)]
+        for state in range(states):
+            scores = self._scores(*self._numbers("<ff"))
+            if compact:
+                self._skip_alignment()
+            if scores is not None:
+                lattice.finals[state] = scores
+            (count,) = self._numbers("<q")
+            for _ in range(count):
+                _, label, *costs = self._numbers("<iiff")
+                if compact:
+                    self._skip_alignment()
+                (target,) = self._numbers("<i")
+                if not 0 <= target < states:
+                    raise lattice.error(f"has an arc to the state {target} of {states}")
+                if (found := self._scores(*costs)) is not None:
+                    lattice.arcs[state].append(Arc(target, _word(label, symbols, lattice), found))
+        return lattice
+
+    def _scores(self, graph: float, acoustic: float) -> tuple[float, float] | None:
+        """Return the scores that have these costs; None if they are infinite, which ends no path."""
+        if math.isinf(graph) and math.isinf(acoustic) and graph > 0 and acoustic > 0:
+            return None
+        if not (math.isfinite(graph) and math.isfinite(acoustic)):
+            raise self._lattice.error(f"has the costs {graph},{acoustic}: expected finite numbers")
+        return -graph, -acoustic
+
+    def _skip_alignment(self) -> None:
+        (length,) = self._numbers("<i")
+        if length < 0:
+            raise self._lattice.error(f"is damaged: an alignment has {length} frames")
+        self._bytes(4 * length)
+
+    def _string(self) -> str:
+        (length,) = self._numbers("<i")
+        if not 0 <= length <= LONGEST_NAME:
+            raise self._lattice.error(f"is damaged: the name of a type has {length} bytes")
+        return self._bytes(length).decode(errors="replace")
+
+    def _numbers(self, form: str) -> tuple:
+        return struct.unpack(form, self._bytes(struct.calcsize(form)))
+
+    def _bytes(self, count: int) -> bytes:
+        found = self._stream.read(count)
+        if len(found) < count:
+            raise self._lattice.error("is cut short")
+        return found
+
+
+def _word(label: int, symbols: Mapping[int, str], lattice: Lattice) -> str:
+    if label == EPSILON:
+        return ""
+    if label not in symbols:
+        raise lattice.error(f"has the word number {label}, which --words does not have: is it that of another graph?")
+    return "" if symbols[label] in NO_WORDS else symbols[label]
+
+
+def read_text(source: TextSource, symbols: Mapping[int, str] | None) -> Iterator[Lattice]:
+    """Yield the lattices of a text archive.
+
+    Raises:
+        InputError: a line is wrong, labels are numbers and ``symbols`` is None, or a word is not among them.
+    """
+    lattice: Lattice | None = None
+    for line, text in enumerate(source.lines(), 1):
+        fields = text.split()
+        if not fields:
+            if lattice is not None:
+                yield _whole(lattice)
+            lattice = None
+        elif lattice is None:
+            if len(fields) > 1:
+                raise InputError(f"found {quoted(text.rstrip())}: expected the id of an utterance", path=source.name, line=line)
+            lattice = Lattice(fields[0], NAMES, WEIGHTS, start=-1, path=source.name, line=line)
+        else:
+            _add_line(lattice, fields, symbols, line)
+    if lattice is not None:
+        yield _whole(lattice)
+
+
+def _whole(lattice: Lattice) -> Lattice:
+    if lattice.start < 0:
+        raise lattice.error("is empty: expected arcs")
+    return lattice
+
+
+def _add_line(lattice: Lattice, fields: list[str], symbols: Mapping[int, str] | None, line: int) -> None:
+    """Add an arc or an end to a lattice."""
+    compact = fields[-1].count(",") == 2
+    *states, costs = fields if "," in fields[-1] else (*fields, "0,0")
+    numbers, labels = states[:2], states[2:]
+    if not (all(found.isdecimal() for found in numbers) and (len(states) == 1 or 1 <= len(labels) <= (1 if compact else 2))):
+        expected = "expected `from to word graph,acoustic,alignment`, or `state graph,acoustic,alignment` for an end"
+        raise InputError(f"found {quoted(' '.join(fields))}: {expected}", path=lattice.path, line=line)
+    state = int(numbers[0])
+    lattice.state(state)
+    if lattice.start < 0:
+        lattice.start = state
+    if costs.lower().startswith("infinity,infinity"):  # no end, and no arc
+        return
+    found = [number(cost, "a cost", lattice.path, line) for cost in costs.split(",")[:2]]
+    scores = (-found[0], -found[1])
+    if len(numbers) == 1:
+        lattice.finals[state] = scores
+        return
+    target, label = int(numbers[1]), labels[-1]
+    lattice.state(target)
+    if symbols is None and label.isdecimal() and int(label) != EPSILON:
+        told = f"has the number {label} for a word: give Kaldi's words.txt (--words graph/words.txt)"
+        raise InputError(f"the lattice of {lattice.id!r} {told}", path=lattice.path, line=line)
+    if symbols is not None and label.isdecimal():
+        word = _word(int(label), symbols, lattice)
+    else:
+        word = "" if label in NO_WORDS or label == str(EPSILON) else label
+    lattice.arcs[state].append(Arc(target, word, scores))

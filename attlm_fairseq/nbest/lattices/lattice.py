@@ -1,0 +1,79 @@
+"""A word lattice in memory, independent of the file format it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from attlm_fairseq.errors import InputError
+
+WORDS = "words"  # the number of words, as something that has a weight
+
+
+class Arc(NamedTuple):
+    """An arc of a lattice. ``word`` is empty if it has none; ``scores`` are natural logs, in the order of the lattice's names."""
+
+    target: int
+    word: str
+    scores: tuple[float, ...]
+
+
+@dataclass(slots=True)
+class Lattice:
+    """The lattice of one utterance.
+
+    Attributes:
+        id: the utterance's id.
+        names: the names of the scores.
+        weights: the weights of the scores, and of ``words``, by which the decoder compares paths.
+        start: the first state.
+        arcs: the arcs from each state.
+        finals: the states in which a path may end, with the scores of the end.
+        path: the file, for messages.
+        line: the line at which it begins; 0 in binary files.
+    """
+
+    id: str
+    names: tuple[str, ...]
+    weights: Mapping[str, float]
+    start: int = 0
+    arcs: list[list[Arc]] = field(default_factory=list)
+    finals: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    path: str = ""
+    line: int = 0
+
+    def state(self, number: int) -> list[Arc]:
+        """Return the arcs from a state, which is added if it is new."""
+        while len(self.arcs) <= number:
+            self.arcs.append([])
+        return self.arcs[number]
+
+    def in_order(self) -> list[int]:
+        """Return the states that can be reached, each after those that lead to it.
+
+        Raises:
+            InputError: a path leads back to its own state.
+        """
+        entering = [0] * len(self.arcs)
+        reached, todo = {self.start}, [self.start]
+        while todo:
+            for arc in self.arcs[todo.pop()]:
+                entering[arc.target] += 1
+                if arc.target not in reached:
+                    reached.add(arc.target)
+                    todo.append(arc.target)
+        order, ready = [], [self.start] if not entering[self.start] else []
+        while ready:
+            order.append(state := ready.pop())
+            for arc in self.arcs[state]:
+                entering[arc.target] -= 1
+                if not entering[arc.target]:
+                    ready.append(arc.target)
+        if len(order) < len(reached):
+            raise self.error("has a path that leads back to its own state: expected a lattice without cycles")
+        return order
+
+    def error(self, message: str) -> InputError:
+        """Return an InputError that names the lattice, its file and its line."""
+        return InputError(f"the lattice of {self.id!r} {message}", path=self.path or None, line=self.line or None)

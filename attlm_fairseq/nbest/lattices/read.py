@@ -1,0 +1,56 @@
+"""Read the lattices of files and folders. The format is recognised by content."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import ByteSource, TextSource
+from attlm_fairseq.nbest.lattices import kaldi, slf
+from attlm_fairseq.nbest.lattices.lattice import Lattice
+
+EXPECTED = "lattices of Kaldi (binary or text archives, such as lat.1.gz) or in HTK's format (SLF)"
+_NAME = re.compile(r"lat\.\d+(?:\.gz)?|.+\.(?:lat|slf)(?:\.gz)?")
+
+
+def read_lattices(paths: Iterable[str | os.PathLike[str]], symbols: Mapping[int, str] | None = None) -> Iterator[Lattice]:
+    """Yield the lattices of files, in their order, and of folders: their files ``lat.1.gz``, ``NAME.lat``, ``NAME.slf`` and so on.
+
+    Args:
+        paths: files and folders.
+        symbols: the words of Kaldi's lattices by their numbers.
+
+    Raises:
+        InputError: a file cannot be read or is none of these, or as in ``kaldi`` and ``slf``.
+    """
+    for path in paths:
+        for file in _files(os.fspath(path)):
+            yield from _of_file(file, symbols)
+
+
+def _files(path: str) -> list[str]:
+    if not Path(path).is_dir():
+        return [path]
+    found = [file.name for file in Path(path).iterdir() if _NAME.fullmatch(file.name)]
+    if not found:
+        raise InputError("no lattices in this folder: expected files called lat.1.gz, NAME.lat, NAME.slf or NAME.slf.gz", path=path)
+    in_order = sorted(found, key=lambda name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)])
+    return [str(Path(path, name)) for name in in_order]
+
+
+def _of_file(path: str, symbols: Mapping[int, str] | None) -> Iterator[Lattice]:
+    source = ByteSource(path, EXPECTED)
+    try:
+        if kaldi.is_binary(source.beginning):
+            yield from kaldi.read_binary(source, symbols)
+            return
+        reads_slf = slf.is_slf(source.beginning)
+        if not reads_slf and not kaldi.is_text(source.beginning):
+            raise InputError(f"holds no lattices: expected {EXPECTED}", path=source.name)
+        text = TextSource(source)
+        yield from slf.read_slf(text) if reads_slf else kaldi.read_text(text, symbols)
+    finally:
+        source.close()

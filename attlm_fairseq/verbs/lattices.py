@@ -1,0 +1,74 @@
+"""Make n-best lists from word lattices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.formats.lines import SeenIds
+from attlm_fairseq.nbest.lattices.best_texts import best_texts
+from attlm_fairseq.nbest.lattices.kaldi import read_symbols
+from attlm_fairseq.nbest.lattices.lattice import WORDS, Lattice
+from attlm_fairseq.nbest.lattices.read import read_lattices
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.verbs.inputs import FilePath, require_type, require_whole_number
+
+HYPOTHESES = 100
+
+
+def lists_from_lattices(
+    lattices: FilePath | Iterable[FilePath],
+    *,
+    words: FilePath | None = None,
+    hypotheses: int = HYPOTHESES,
+    weights: Mapping[str, float] | None = None,
+    leave_out: Collection[str] = (),
+) -> Iterator[NbestList]:
+    """Yield an n-best list for each lattice: its best texts, exactly, each text once.
+
+    Texts are sorted by the weighted sum of their scores on their best path, as the decoder would. The weights are written
+    nowhere: ``tune`` finds those of the lists.
+
+    Args:
+        lattices: files and folders with lattices of Kaldi (binary or text archives, plain or gzip; scores ``graph`` and
+            ``acoustic``) or in HTK's format SLF (``acoustic``, ``lm``, ``pronunciation``). ``-`` is standard input.
+        words: Kaldi's ``words.txt``. Needed if words are numbers, as in binary lattices.
+        hypotheses: the size of the lists. A list is shorter if its lattice has fewer texts.
+        weights: weights of scores and of ``words``, their number, that replace those of the lattices: 1 graph + 0.1 acoustic for
+            Kaldi, the scales and the word penalty of the header for SLF.
+        leave_out: words that are no part of a text, such as silence and noise. Their scores count.
+
+    Yields:
+        Lists with the scores of the best path of each text: natural logs, summed over the arcs and the end.
+
+    Raises:
+        InputError: a file is none of these or is damaged, a lattice has a cycle or no path to an end, two have the same id, a weight
+            is for a score that a lattice does not have, or ``words`` is missing or does not have a word.
+    """
+    require_whole_number("hypotheses", hypotheses, 1)
+    require_type("value of weights", weights or {}, Mapping, "numbers by name, such as {'acoustic': 0.1}")
+    if isinstance(leave_out, str):
+        raise InputError(f"leave_out is {leave_out!r}: expected several words, such as ['SIL']")
+    paths = [lattices] if isinstance(lattices, str | os.PathLike) else lattices
+    symbols = None if words is None else read_symbols(os.fspath(words))
+    seen, told, short = SeenIds(), False, 0
+    for lattice in read_lattices(paths, symbols):
+        if not seen.add(lattice.id):
+            raise lattice.error("has the id of an earlier one: expected another id for each")
+        chosen = _weights(lattice, weights or {})
+        if not told:
+            note(f"total = {' + '.join(f'{weight:g} {name}' for name, weight in chosen.items() if weight) or 'none'}")
+            told = True
+        found = best_texts(lattice, hypotheses, chosen, leave_out)
+        short += len(found) < hypotheses
+        yield NbestList(lattice.id, found, line=lattice.line, path=lattice.path)
+    if short:
+        note(f"note: {short} lists have fewer than {hypotheses} hypotheses: their lattices have no more texts")
+
+
+def _weights(lattice: Lattice, given: Mapping[str, float]) -> dict[str, float]:
+    if unknown := [name for name in given if name not in (*lattice.names, WORDS)]:
+        raise lattice.error(f"has no score {unknown[0]!r} to give a weight; there are {', '.join((*lattice.names, WORDS))}")
+    return {**lattice.weights, **given}

@@ -1,0 +1,279 @@
+"""Lattices of Kaldi, binary and as text, and SLF: what the files say becomes arcs; what they do not hold is told in one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+from pathlib import Path
+
+import pytest
+from cli_runs import refused, run
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.lattices.lattice import Arc
+from attlm_fairseq.nbest.lattices.read import read_lattices
+from attlm_fairseq.verbs.lattices import lists_from_lattices
+
+SYMBOLS = {0: "<eps>", 1: "SIL", 3: "the", 4: "a", 5: "cat", 6: "hat"}
+WORDS = "".join(f"{word} {number}\n" for number, word in SYMBOLS.items())
+TEXT = """\
+u1\x20
+0 1 3 1,10,1_1_1
+0 1 4 0.5,12,1_1
+1 2 5 1,20,2
+2 2 1 Infinity,Infinity,
+1 2 6 0,31,
+2 0.1,0,
+
+u2
+0 1 1 1,1,
+1 2 0
+2
+
+"""
+ARCS = {  # of u1
+    (0, 1, "the"): (-1.0, -10.0),
+    (0, 1, "a"): (-0.5, -12.0),
+    (1, 2, "cat"): (-1.0, -20.0),
+    (1, 2, "hat"): (0.0, -31.0),
+}
+OF_KALDIFST = bytes.fromhex(  # u1 as kaldifst 1.8.3 writes it (Lattice.write), with states in another order and one arc twice
+    "d6fdb27e06000000766563746f72080000006c6174746963653402000000000000000300825a690000000000000000000000040000000000000000000000000000"
+    "000000807f0000807f020000000000000001000000030000000000803f000020410100000001000000040000000000003f00004041020000000000807f0000807f"
+    "020000000000000002000000050000000000803f0000a041030000000200000006000000000000000000f041030000000000807f0000807f010000000000000002"
+    "000000050000000000803f0000a04103000000cdcccc3d000000000000000000000000"
+)
+SLF = """\
+VERSION=1.0
+UTTERANCE=/data/test1.mfc
+lmname=wdnet
+lmscale=15.0 wdpenalty=-4.5
+# node information
+N=4    L=5
+I=0    t=0.00
+I=1    t=0.36
+I=2    t=0.75
+I=3    t=0.81
+J=0     S=0    E=1    W=!NULL     v=0  a=-32.5    l=0.000
+J=1     S=1    E=2    W=four      v=0  a=-38.25   l=-1.0
+J=2     S=1    E=2    W="f\\303\\274nf" v=0  a=-38.5    l=-1.5
+J=3     S=2    E=3    W=SILENCE   v=0  a=-24.5    l=0.000
+J=4     S=1    E=3    W='it\\'s'   a=-60 l=-3
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("words.txt").write_text(WORDS)
+    return tmp_path
+
+
+def binary(compact: bool, arc_type: str | None = None, flags: int = 0) -> bytes:
+    """The lattices of TEXT as a binary archive of Kaldi."""
+
+    def weight(graph: float, acoustic: float, alignment: tuple[int, ...] = ()) -> bytes:
+        found = struct.pack("<ff", graph, acoustic)
+        return found + struct.pack(f"<i{len(alignment)}i", len(alignment), *alignment) if compact else found
+
+    def fst(states: list[tuple[bytes, list[bytes]]]) -> bytes:
+        kind = (arc_type or ("compactlattice44" if compact else "lattice4")).encode()
+        header = struct.pack("<i", 2125659606) + struct.pack("<i", 6) + b"vector" + struct.pack("<i", len(kind)) + kind
+        header += struct.pack("<iiQqqq", 2, flags, 7, 0, len(states), sum(len(arcs) for _, arcs in states))
+        return header + b"".join(final + struct.pack("<q", len(arcs)) + b"".join(arcs) for final, arcs in states)
+
+    def arc(target: int, word: int, *costs) -> bytes:
+        return struct.pack("<ii", word if compact else 99, word) + weight(*costs) + struct.pack("<i", target)
+
+    no_end = weight(float("inf"), float("inf"))
+    first = [arc(1, 3, 1, 10, (1, 1, 1)), arc(1, 4, 0.5, 12, (1, 1))], [arc(2, 5, 1, 20, (2,)), arc(2, 6, 0, 31)], []
+    one = fst([(no_end, first[0]), (no_end, first[1]), (weight(0.1, 0), [])])
+    two = fst([(no_end, [arc(1, 1, 1, 1)]), (no_end, [arc(2, 0, 0, 0)]), (weight(0, 0), [])])
+    return b"u1 " + one + b"u2 " + two
+
+
+def arcs_of(lattice) -> dict[tuple[int, int, str], tuple[float, ...]]:
+    return {(state, arc.target, arc.word): arc.scores for state, arcs in enumerate(lattice.arcs) for arc in arcs}
+
+
+@pytest.mark.parametrize("kind", ["text", "words", "plain text", "compact", "not compact", "gzip"])
+def test_kaldi(kind):
+    files = {
+        "text": TEXT.encode(),
+        "words": TEXT.replace(" 3 1,", " the 1,")
+        .replace(" 4 0.5", " a 0.5")
+        .replace(" 5 1", " cat 1")
+        .replace(" 6 0,", " hat 0,")
+        .encode(),
+        "plain text": TEXT.replace("0 1 3", "0 1 7 3").replace("0 1 4", "0 1 7 4").replace(",1_1_1", "").replace(",1_1", "").encode(),
+        "compact": binary(compact=True),
+        "not compact": binary(compact=False),
+        "gzip": gzip.compress(binary(compact=True)),
+    }
+    Path("lat.1").write_bytes(files[kind])
+    first, second = read_lattices(["lat.1"], SYMBOLS)
+    assert (first.id, first.start, first.names) == ("u1", 0, ("graph", "acoustic"))
+    assert arcs_of(first) == ARCS
+    assert {state: pytest.approx(scores) for state, scores in first.finals.items()} == {2: (-0.1, 0.0)}
+    assert second.id == "u2"
+    assert second.arcs == [[Arc(1, "SIL", (-1.0, -1.0))], [Arc(2, "", (0.0, 0.0))], []]
+    assert second.finals == {2: (0.0, 0.0)}
+
+
+def test_what_kaldifst_writes():
+    Path("lat.1").write_bytes(b"u1 " + OF_KALDIFST)
+    [nbest] = lists_from_lattices("lat.1", words="words.txt")
+    assert [hypothesis.text for hypothesis in nbest.hypotheses] == ["a cat", "the cat", "the hat"]
+    assert nbest.hypotheses[0].scores == pytest.approx({"graph": -1.6, "acoustic": -32.0})
+
+
+def test_slf():
+    Path("test1.lat").write_text(SLF)
+    [lattice] = read_lattices(["test1.lat"])
+    assert (lattice.id, lattice.start, lattice.names) == ("test1", 0, ("acoustic", "lm"))
+    assert lattice.weights == {"acoustic": 1.0, "lm": 15.0, "words": -4.5}
+    assert arcs_of(lattice) == {
+        (0, 1, ""): (-32.5, 0.0),
+        (1, 2, "four"): (-38.25, -1.0),
+        (1, 2, "fünf"): (-38.5, -1.5),
+        (2, 3, "SILENCE"): (-24.5, 0.0),
+        (1, 3, "it's"): (-60.0, -3.0),
+    }
+    assert lattice.finals == {3: (0.0, 0.0)}
+
+
+def test_slf_with_words_on_nodes_another_base_and_named_ends():
+    """As SRILM writes it: words on nodes, scores in base 10, start and end in the header, long names."""
+    Path("a.slf").write_text(
+        "VERSION=1.1\nUTTERANCE=a\nbase=10\ninitial=0\nstart=0 end=2\nacscale=0.5 prscale=2\nNODES=4 LINKS=3\n"
+        "I=0 WORD=<s>\nI=1 WORD=yes\nI=2 WORD=</s>\nI=3 WORD=no\n"
+        "J=0 START=0 END=1 acoustic=-2 language=-1 r=-0.5\nJ=1 START=1 END=2 a=-1 n=-3\nJ=2 S=2 E=3\n"
+    )
+    [lattice] = read_lattices(["a.slf"])
+    ten = 2.302585092994046
+    assert lattice.weights == {"acoustic": 0.5, "lm": 1.0, "pronunciation": 2.0, "words": 0.0}
+    assert arcs_of(lattice) == {
+        (0, 1, "yes"): pytest.approx((-2 * ten, -ten, -0.5 * ten)),
+        (1, 2, ""): pytest.approx((-ten, -3 * ten, 0.0)),
+        (2, 3, "no"): (0.0, 0.0, 0.0),
+    }
+    [nbest] = lists_from_lattices(["a.slf"])
+    assert [hypothesis.text for hypothesis in nbest.hypotheses] == ["yes"]
+
+
+def test_folders_are_read_in_the_order_of_numbers():
+    Path("decode").mkdir()
+    for number in (10, 2, 1):
+        with gzip.open(f"decode/lat.{number}.gz", "wb") as file:
+            file.write(binary(compact=True).replace(b"u1 ", b"a%d " % number).replace(b"u2 ", b"b%d " % number))
+    Path("decode/num_jobs").write_text("3\n")
+    assert [lattice.id for lattice in read_lattices(["decode"], SYMBOLS)] == ["a1", "b1", "a2", "b2", "a10", "b10"]
+
+
+def test_command():
+    Path("lat.1").write_bytes(binary(compact=True))
+    Path("test1.slf").write_text(SLF)
+    told = run("lattices", "lat.1", "--words", "words.txt", "--leave-out", "SIL", "-o", "dev.jsonl").stderr
+    assert "total = 1 graph + 0.1 acoustic" in told
+    assert "note: 2 lists have fewer than 100 hypotheses" in told
+    assert "2 lists, 5 hypotheses" in told
+    first, second = map(json.loads, Path("dev.jsonl").read_text().splitlines())
+    assert [hypothesis["text"] for hypothesis in first["hyps"]] == ["a cat", "a hat", "the cat", "the hat"]
+    assert first["hyps"][0]["scores"] == pytest.approx({"graph": -1.6, "acoustic": -32.0})
+    assert [hypothesis["text"] for hypothesis in second["hyps"]] == [""]
+    one = run("lattices", "lat.1", "--words", "words.txt", "-n", 1, "--weight", "acoustic=1", "--weight", "graph=0.1").stdout
+    assert [json.loads(line)["hyps"][0]["text"] for line in one.splitlines()] == ["the cat", "SIL"]
+    told = run("lattices", "test1.slf", "--leave-out", "SILENCE")
+    assert "total = 1 acoustic + 15 lm + -4.5 words" in told.stderr
+    assert [hypothesis["text"] for hypothesis in json.loads(told.stdout)["hyps"]] == ["four", "fünf", "it's"]
+    Path("refs").write_text("u1 the cat\nu2\n")
+    run("tune", "dev.jsonl", "--refs", "refs", "--folds", 0, "-o", "attlm.toml")  # its lists are lists
+    assert "oracle" in run("eval", "dev.jsonl", "--refs", "refs").stdout
+
+
+ONE = "0 1 3 1,10,\n1 0,0,\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("u1\n" + ONE + "u1\n" + ONE, "lat.1:5: the lattice of 'u1' has the id of an earlier one"),
+        ("u1\n0 1 3 1,x,\n1 0,0,\n", "lat.1:2: a cost is 'x': expected a number"),
+        ("u1\n0 1 3 nan,1,\n1 0,0,\n", "lat.1:2: a cost is nan: expected a finite number"),
+        ("u1\n0 1 9 1,1,\n1 0,0,\n", "has the word number 9, which --words does not have"),
+        ("u1\n0 1 3 1,1,\n0 1 3 4 5 1,1\n1 0,0\n", "lat.1:3: found '0 1 3 4 5 1,1': expected `from to word graph,acoustic,alignment`"),
+        ("u1\n0 1 3 1,1,\n1 x\n", "lat.1:3: found '1 x': expected"),
+        ("u1\n" + ONE + "0 1 3 1,10,\n", "lat.1:5: found '0 1 3 1,10,': expected the id of an utterance"),
+        ("u1\n0 1 3 1,1,\n1 0 3 1,1,\n1 0,0,\n", "lat.1:1: the lattice of 'u1' has a path that leads back to its own state"),
+        ("u1\n0 1 3 1,1,\n2 0,0,\n", "lat.1:1: the lattice of 'u1' has no path from its start to an end"),
+        ("u1\n" + ONE + "u2\n\n", "lat.1: holds no lattices"),
+        ("a sentence\nanother\n", "lat.1: holds no lattices: expected lattices of Kaldi"),
+        ("", "lat.1: the file is empty: expected lattices of Kaldi"),
+        (SLF.replace("E=3    W=SILENCE", "E=7 W=x"), "lat.1:14: E is 7, which is no node of the lattice"),
+        (SLF.replace("a=-24.5", "a=x"), "lat.1:14: a is 'x': expected a number"),
+        (SLF.replace("S=2 ", "S=two "), "lat.1:14: S is 'two': expected a number"),
+        (SLF.replace("S=2 ", ""), "lat.1:14: a link has no S=: expected the nodes S= and E="),
+        (SLF.replace("L=5", "L=6"), "lat.1: has 5 links, and its header says 6: is the file cut short?"),
+        (SLF.replace("L=5", "L=4").replace(SLF.splitlines()[13] + "\n", ""), "lat.1: has the end nodes 2, 3: expected one, or end=NODE"),
+        (SLF.replace("I=1 ", "I=1 L=sub "), "lat.1:8: has sub-lattices, which are not read"),
+        (SLF.replace("lmname=wdnet", "dir=b"), "lat.1: is a backward lattice"),
+        (SLF.replace("lmname=wdnet", "base=0"), "a is -32.5: with base=0 expected a likelihood above 0"),
+        (SLF.replace("J=0 ", "J=0 nonsense "), "lat.1:11: found 'nonsense S=0"),
+    ],
+)
+def test_bad_files_are_one_line(text, message):
+    Path("lat.1").write_text(text)
+    if text.count("u2\n\n"):  # an utterance without arcs
+        message = "lat.1:5: the lattice of 'u2' is empty: expected arcs"
+    assert message in refused("lattices", "lat.1", "--words", "words.txt", "-o", "out")
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("end", range(1, 380, 7))
+def test_binary_archives_that_are_cut_short_are_told(end):
+    whole = binary(compact=True)
+    assert len(whole) > end
+    Path("lat.1").write_bytes(whole[:end])
+    with pytest.raises(InputError):
+        list(read_lattices(["lat.1"], SYMBOLS))
+
+
+@pytest.mark.parametrize(
+    ("archive", "message"),
+    [
+        (binary(compact=True, arc_type="standard"), "the lattice of 'u1' is an FST of the type 'vector' with arcs 'standard': expected"),
+        (binary(compact=True, flags=1), "the lattice of 'u1' has 3 states, the start 0 and the flags 1: expected"),
+        (binary(compact=True) + b"u1 " + OF_KALDIFST, "the lattice of 'u1' has the id of an earlier one"),
+        (binary(compact=True) + b"u3", "lat.1: ends after the id 'u3': the file is cut short"),
+        (binary(compact=True) + b"u3 rest", "the lattice of 'u3' begins with the bytes b'rest'"),
+        (binary(compact=True).replace(struct.pack("<i", 4), struct.pack("<i", 8)), "has the word number 8, which --words does not have"),
+    ],
+)
+def test_bad_archives_are_one_line(archive, message):
+    Path("lat.1").write_bytes(archive)
+    assert message in refused("lattices", "lat.1", "--words", "words.txt", "-o", "out")
+    assert not Path("out").exists()
+
+
+def test_words_and_weights_that_do_not_fit_are_one_line():
+    Path("lat.1").write_bytes(binary(compact=True))
+    Path("lat.2").write_text(TEXT)
+    assert "give Kaldi's words.txt (--words graph/words.txt)" in refused("lattices", "lat.1")
+    assert "lat.2:2: the lattice of 'u1' has the number 3 for a word: give Kaldi's words.txt" in refused("lattices", "lat.2")
+    given = ["lattices", "lat.1", "--words", "words.txt"]
+    assert "has no score 'lm' to give a weight; there are graph, acoustic, words" in refused(*given, "--weight", "lm=1")
+    assert "the value of hypotheses is 0" in refused(*given, "-n", 0)
+    assert "would overwrite the input" in refused(*given, "-o", "lat.1")
+    for text, message in (
+        ("a 1 2\n", "words.txt:1: found 'a 1 2': expected a word and its number"),
+        ("a 1\nb 1\n", "words.txt:2: 'b' has"),
+    ):
+        Path("words.txt").write_text(text)
+        assert message in refused(*given)
+    Path("decode").mkdir()
+    assert "decode: no lattices in this folder" in refused("lattices", "decode")
+    assert "`attlm lattices FILE --words words.txt -o lists.jsonl` makes them" in refused("rescore", "lat.2")
+    Path("test1.slf").write_text(SLF)
+    assert "`attlm lattices FOLDER -o lists.jsonl` makes them" in refused("rescore", "test1.slf")
+    assert "`attlm lattices FILE --words words.txt -o lists.jsonl` makes them" in refused("rescore", "lat.1")
