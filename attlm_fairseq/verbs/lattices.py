@@ -13,6 +13,7 @@ from attlm_fairseq.nbest.lattices.kaldi import read_symbols
 from attlm_fairseq.nbest.lattices.lattice import WORDS, Lattice
 from attlm_fairseq.nbest.lattices.read import read_lattices
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.numeric import is_finite
 from attlm_fairseq.verbs.inputs import FilePath, require_type, require_whole_number
 
 HYPOTHESES = 100
@@ -25,6 +26,7 @@ def lists_from_lattices(
     hypotheses: int = HYPOTHESES,
     weights: Mapping[str, float] | None = None,
     leave_out: Collection[str] = (),
+    frame_shift: float | None = None,
 ) -> Iterator[NbestList]:
     """Yield an n-best list for each lattice: its best texts, exactly, each text once.
 
@@ -39,6 +41,8 @@ def lists_from_lattices(
         weights: weights of scores and of ``words``, their number, that replace those of the lattices: 1 graph + 0.1 acoustic for
             Kaldi, the scales and the word penalty of the header for SLF.
         leave_out: words that are no part of a text, such as silence and noise. Their scores count.
+        frame_shift: seconds of a frame in Kaldi's lattices, such as 0.03. Gives words the times of their arcs; Kaldi's
+            ``lattice-align-words`` makes these exact. None: no times. Words of SLF have times if its nodes do.
 
     Yields:
         Lists with the scores of the best path of each text: natural logs, summed over the arcs and the end.
@@ -51,10 +55,12 @@ def lists_from_lattices(
     require_type("value of weights", weights or {}, Mapping, "numbers by name, such as {'acoustic': 0.1}")
     if isinstance(leave_out, str):
         raise InputError(f"leave_out is {leave_out!r}: expected several words, such as ['SIL']")
+    if frame_shift is not None and not (is_finite(frame_shift) and frame_shift > 0):
+        raise InputError(f"the value of frame_shift is {frame_shift}: expected seconds, a number above 0")
     paths = [lattices] if isinstance(lattices, str | os.PathLike) else lattices
     symbols = None if words is None else read_symbols(os.fspath(words))
     seen, told, short = SeenIds(), False, 0
-    for lattice in read_lattices(paths, symbols):
+    for lattice in read_lattices(paths, symbols, frame_shift):
         if not seen.add(lattice.id):
             raise lattice.error("has the id of an earlier one: expected another id for each")
         chosen = _weights(lattice, weights or {})

@@ -30,8 +30,20 @@ from attlm_fairseq.verbs.nbest_files import write_nbest
     "for Kaldi, the scales of the header for SLF.",
 )
 @cloup.option("--leave-out", metavar="WORD,..", default="", help="Words that are no part of a text: SIL,[noise]. Their scores count.")
+@cloup.option(
+    "--frame-shift",
+    type=float,
+    metavar="SECONDS",
+    help="Seconds of a frame in Kaldi's lattices, such as 0.03: gives words times (exact after lattice-align-words). SLF has its own.",
+)
 def lattices_command(
-    lattices: tuple[str, ...], output: str, hypotheses: int, words: Path | None, weights: tuple[tuple[str, float], ...], leave_out: str
+    lattices: tuple[str, ...],
+    output: str,
+    hypotheses: int,
+    words: Path | None,
+    weights: tuple[tuple[str, float], ...],
+    leave_out: str,
+    frame_shift: float | None,
 ) -> None:
     """Make n-best lists from LATTICES: the best texts of each lattice, exactly, each text once.
 
@@ -47,7 +59,9 @@ def lattices_command(
     check_files({"the input": list(lattices), "--words": [words]}, {"the output": output}, folders=True)
     left_out = [word for word in leave_out.split(",") if word]
     counts = [0, 0]
-    lists = lists_from_lattices(lattices, words=words, hypotheses=hypotheses, weights=dict(weights), leave_out=left_out)
+    lists = lists_from_lattices(
+        lattices, words=words, hypotheses=hypotheses, weights=dict(weights), leave_out=left_out, frame_shift=frame_shift
+    )
     write_nbest(_counted(lists, counts), output)
     note(f"{counts[0]} lists, {counts[1]} hypotheses")
 

@@ -8,7 +8,7 @@ if one of the N texts begins with them.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count, islice
 from typing import NamedTuple
@@ -16,11 +16,13 @@ from typing import NamedTuple
 from attlm_fairseq.nbest.lattices.lattice import WORDS, Arc, Lattice
 from attlm_fairseq.nbest.nbest_list import Hypothesis
 
-Chain = tuple["Chain", tuple[float, ...]] | None  # the scores of a path's arcs, last first
+DECIMALS = 4  # of times in seconds
+
+Chain = tuple["Chain", Arc] | None  # the arcs of a path, last first
 
 
 class _Path(NamedTuple):
-    """The best path with a text to a state: what it costs, and its scores."""
+    """The best path with a text to a state: what it costs, and its arcs."""
 
     cost: float
     chain: Chain
@@ -68,7 +70,7 @@ class _Search:
         while queue:
             _, _, text, found = heappop(queue)
             if not isinstance(found, dict):
-                yield Hypothesis(_Text.written(text), self._scores(found))
+                yield self._hypothesis(text, found)
                 continue
             end, by_word = self._extended(found)
             if end is not None:
@@ -86,7 +88,7 @@ class _Search:
             _, state = heappop(todo)
             path = here[state]
             if state in self.end_costs:
-                ended = _Path(path.cost + self.end_costs[state], (path.chain, self.lattice.finals[state]))
+                ended = _Path(path.cost + self.end_costs[state], (path.chain, Arc(state, "", self.lattice.finals[state])))
                 end = ended if end is None or ended.cost < end.cost else end
             for cost, arc in zip(self.costs[state], self.lattice.arcs[state], strict=True):
                 if math.isinf(self.rest[arc.target]):
@@ -104,18 +106,32 @@ class _Search:
         """Extend a path by an arc, unless a path to the same state costs no more."""
         total = path.cost + cost
         if arc.target not in states or total < states[arc.target].cost:
-            states[arc.target] = _Path(total, (path.chain, arc.scores))
+            states[arc.target] = _Path(total, (path.chain, arc))
 
     def _cost(self, scores: tuple[float, ...], word: str = "") -> float:
         of_scores = -sum(weight * score for weight, score in zip(self._weights, scores, strict=True))
         return of_scores if word in self.left_out else of_scores - self._of_word
 
-    def _scores(self, chain: Chain) -> dict[str, float]:
-        of_arcs = []
+    def _hypothesis(self, text: _Text | None, chain: Chain) -> Hypothesis:
+        arcs: list[Arc] = []
         while chain is not None:
-            chain, scores = chain
-            of_arcs.append(scores)
-        return {name: math.fsum(column) for name, column in zip(self.lattice.names, zip(*of_arcs, strict=True), strict=True)}
+            chain, arc = chain
+            arcs.append(arc)
+        columns = zip(*(arc.scores for arc in arcs), strict=True)
+        scores = {name: math.fsum(column) for name, column in zip(self.lattice.names, columns, strict=True)}
+        return Hypothesis(_Text.written(text), scores, times=self._times(arcs[::-1]))
+
+    def _times(self, arcs: Sequence[Arc]) -> tuple[tuple[float, float], ...]:
+        """Return begin and end of each word in seconds; nothing if durations are unknown."""
+        if self.lattice.unit is None:
+            return ()
+        unit, times = self.lattice.unit, []
+        now = self.lattice.begin
+        for arc in arcs:
+            before, now = now, now + unit * arc.duration
+            if arc.word not in self.left_out:
+                times.append((round(before, DECIMALS), round(now, DECIMALS)))
+        return tuple(times)
 
 
 def best_texts(lattice: Lattice, size: int, weights: Mapping[str, float] | None = None, left_out: Collection[str] = ()) -> list[Hypothesis]:
@@ -129,7 +145,8 @@ def best_texts(lattice: Lattice, size: int, weights: Mapping[str, float] | None 
         left_out: words that are no part of a text, such as silence. Their scores count.
 
     Returns:
-        Hypotheses with the scores of the best path that has this text, natural logs summed over its arcs and its end.
+        Hypotheses with the scores of the best path that has this text, natural logs summed over its arcs and its end, and
+        with the times of its words if the lattice has durations.
 
     Raises:
         InputError: the lattice has a cycle, or no path from its start to an end.

@@ -3,7 +3,7 @@
 A binary archive holds, for each utterance, its id, a space and a vector FST of OpenFst with arcs of the type ``compactlattice44``
 or ``lattice4``. In text, a line with the id is followed by lines ``from to word graph,acoustic,alignment`` (not compact:
 ``from to input word graph,acoustic``), by lines ``state graph,acoustic,alignment`` for ends and by a blank line. Costs that are 0
-may be left out.
+may be left out. An alignment has one number for each frame, joined by ``_``.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def read_symbols(path: str) -> dict[int, str]:
     return symbols
 
 
-def read_binary(source: ByteSource, symbols: Mapping[int, str] | None) -> Iterator[Lattice]:
-    """Yield the lattices of a binary archive.
+def read_binary(source: ByteSource, symbols: Mapping[int, str] | None, frame_shift: float | None = None) -> Iterator[Lattice]:
+    """Yield the lattices of a binary archive. See ``read_lattices``.
 
     Raises:
         InputError: the archive is cut short, damaged or of another kind, ``symbols`` is None, or a word is not among them.
@@ -70,7 +70,7 @@ def read_binary(source: ByteSource, symbols: Mapping[int, str] | None) -> Iterat
         raise InputError("binary lattices have numbers for words: give Kaldi's words.txt (--words graph/words.txt)", path=source.name)
     with source.readable():
         while key := _read_key(source):
-            yield _Binary(source.bytes, source.name, key).lattice(symbols)
+            yield _Binary(source.bytes, source.name, key, frame_shift).lattice(symbols)
 
 
 def _read_key(source: ByteSource) -> str:
@@ -91,9 +91,9 @@ def _read_key(source: ByteSource) -> str:
 class _Binary:
     """Reads one binary lattice."""
 
-    def __init__(self, stream: BinaryIO, path: str, key: str) -> None:
+    def __init__(self, stream: BinaryIO, path: str, key: str, frame_shift: float | None) -> None:
         self._stream = stream
-        self._lattice = Lattice(key, NAMES, WEIGHTS, path=path)
+        self._lattice = Lattice(key, NAMES, WEIGHTS, path=path, unit=frame_shift)
 
     def lattice(self, symbols: Mapping[int, str]) -> Lattice:
         lattice = self._lattice
@@ -107,6 +107,8 @@ class _Binary:
             raise lattice.error(f"has {states} states, the start {start} and the flags {flags}: expected states, a start and no flags")
         lattice.start = start
         compact = arcs == COMPACT
+        if not compact and lattice.unit is not None:
+            raise _without_times(lattice)
         lattice.arcs = [[] for _ in range(states)]
         for state in range(states):
             scores = self._scores(*self._numbers("<ff"))
@@ -117,13 +119,12 @@ class _Binary:
             (count,) = self._numbers("<q")
             for _ in range(count):
                 _, label, *costs = self._numbers("<iiff")
-                if compact:
-                    self._skip_alignment()
+                frames = self._skip_alignment() if compact else 0
                 (target,) = self._numbers("<i")
                 if not 0 <= target < states:
                     raise lattice.error(f"has an arc to the state {target} of {states}")
                 if (found := self._scores(*costs)) is not None:
-                    lattice.arcs[state].append(Arc(target, _word(label, symbols, lattice), found))
+                    lattice.arcs[state].append(Arc(target, _word(label, symbols, lattice), found, frames))
         return lattice
 
     def _scores(self, graph: float, acoustic: float) -> tuple[float, float] | None:
@@ -134,11 +135,13 @@ class _Binary:
             raise self._lattice.error(f"has the costs {graph},{acoustic}: expected finite numbers")
         return -graph, -acoustic
 
-    def _skip_alignment(self) -> None:
+    def _skip_alignment(self) -> int:
+        """Return the number of frames."""
         (length,) = self._numbers("<i")
         if length < 0:
             raise self._lattice.error(f"is damaged: an alignment has {length} frames")
         self._bytes(4 * length)
+        return length
 
     def _string(self) -> str:
         (length,) = self._numbers("<i")
@@ -156,6 +159,10 @@ class _Binary:
         return found
 
 
+def _without_times(lattice: Lattice) -> InputError:
+    return lattice.error("is not compact, so that its words have no ends: leave --frame-shift out, or use Kaldi's lattice-align-words")
+
+
 def _word(label: int, symbols: Mapping[int, str], lattice: Lattice) -> str:
     if label == EPSILON:
         return ""
@@ -164,8 +171,8 @@ def _word(label: int, symbols: Mapping[int, str], lattice: Lattice) -> str:
     return "" if symbols[label] in NO_WORDS else symbols[label]
 
 
-def read_text(source: TextSource, symbols: Mapping[int, str] | None) -> Iterator[Lattice]:
-    """Yield the lattices of a text archive.
+def read_text(source: TextSource, symbols: Mapping[int, str] | None, frame_shift: float | None = None) -> Iterator[Lattice]:
+    """Yield the lattices of a text archive. See ``read_lattices``.
 
     Raises:
         InputError: a line is wrong, labels are numbers and ``symbols`` is None, or a word is not among them.
@@ -180,7 +187,7 @@ def read_text(source: TextSource, symbols: Mapping[int, str] | None) -> Iterator
         elif lattice is None:
             if len(fields) > 1:
                 raise InputError(f"found {quoted(text.rstrip())}: expected the id of an utterance", path=source.name, line=line)
-            lattice = Lattice(fields[0], NAMES, WEIGHTS, start=-1, path=source.name, line=line)
+            lattice = Lattice(fields[0], NAMES, WEIGHTS, start=-1, path=source.name, line=line, unit=frame_shift)
         else:
             _add_line(lattice, fields, symbols, line)
     if lattice is not None:
@@ -212,7 +219,10 @@ def _add_line(lattice: Lattice, fields: list[str], symbols: Mapping[int, str] | 
     if len(numbers) == 1:
         lattice.finals[state] = scores
         return
+    if len(labels) > 1 and lattice.unit is not None:
+        raise _without_times(lattice)
     target, label = int(numbers[1]), labels[-1]
+    alignment = costs.split(",")[2] if compact else ""
     lattice.state(target)
     if symbols is None and label.isdecimal() and int(label) != EPSILON:
         told = f"has the number {label} for a word: give Kaldi's words.txt (--words graph/words.txt)"
@@ -221,4 +231,4 @@ def _add_line(lattice: Lattice, fields: list[str], symbols: Mapping[int, str] | 
         word = _word(int(label), symbols, lattice)
     else:
         word = "" if label in NO_WORDS or label == str(EPSILON) else label
-    lattice.arcs[state].append(Arc(target, word, scores))
+    lattice.arcs[state].append(Arc(target, word, scores, alignment.count("_") + 1 if alignment else 0))

@@ -12,11 +12,19 @@ WORDS = "words"  # the number of words, as something that has a weight
 
 
 class Arc(NamedTuple):
-    """An arc of a lattice. ``word`` is empty if it has none; ``scores`` are natural logs, in the order of the lattice's names."""
+    """An arc of a lattice.
+
+    Attributes:
+        target: the state that it leads to.
+        word: its word; empty if it has none.
+        scores: natural logs, in the order of the lattice's names.
+        duration: in the lattice's unit of time; 0 if unknown.
+    """
 
     target: int
     word: str
     scores: tuple[float, ...]
+    duration: float = 0.0
 
 
 @dataclass(slots=True)
@@ -32,6 +40,8 @@ class Lattice:
         finals: the states in which a path may end, with the scores of the end.
         path: the file, for messages.
         line: the line at which it begins; 0 in binary files.
+        unit: seconds of a duration of 1; None if durations are unknown.
+        begin: the time of the start in seconds.
     """
 
     id: str
@@ -42,6 +52,8 @@ class Lattice:
     finals: dict[int, tuple[float, ...]] = field(default_factory=dict)
     path: str = ""
     line: int = 0
+    unit: float | None = None
+    begin: float = 0.0
 
     def state(self, number: int) -> list[Arc]:
         """Return the arcs from a state, which is added if it is new."""

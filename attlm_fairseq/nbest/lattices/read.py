@@ -16,19 +16,22 @@ EXPECTED = "lattices of Kaldi (binary or text archives, such as lat.1.gz) or in 
 _NAME = re.compile(r"lat\.\d+(?:\.gz)?|.+\.(?:lat|slf)(?:\.gz)?")
 
 
-def read_lattices(paths: Iterable[str | os.PathLike[str]], symbols: Mapping[int, str] | None = None) -> Iterator[Lattice]:
+def read_lattices(
+    paths: Iterable[str | os.PathLike[str]], symbols: Mapping[int, str] | None = None, frame_shift: float | None = None
+) -> Iterator[Lattice]:
     """Yield the lattices of files, in their order, and of folders: their files ``lat.1.gz``, ``NAME.lat``, ``NAME.slf`` and so on.
 
     Args:
         paths: files and folders.
         symbols: the words of Kaldi's lattices by their numbers.
+        frame_shift: seconds of a frame of Kaldi's alignments; None: words get no times.
 
     Raises:
         InputError: a file cannot be read or is none of these, or as in ``kaldi`` and ``slf``.
     """
     for path in paths:
         for file in _files(os.fspath(path)):
-            yield from _of_file(file, symbols)
+            yield from _of_file(file, symbols, frame_shift)
 
 
 def _files(path: str) -> list[str]:
@@ -41,16 +44,18 @@ def _files(path: str) -> list[str]:
     return [str(Path(path, name)) for name in in_order]
 
 
-def _of_file(path: str, symbols: Mapping[int, str] | None) -> Iterator[Lattice]:
+def _of_file(path: str, symbols: Mapping[int, str] | None, frame_shift: float | None) -> Iterator[Lattice]:
     source = ByteSource(path, EXPECTED)
     try:
         if kaldi.is_binary(source.beginning):
-            yield from kaldi.read_binary(source, symbols)
+            yield from kaldi.read_binary(source, symbols, frame_shift)
             return
         reads_slf = slf.is_slf(source.beginning)
         if not reads_slf and not kaldi.is_text(source.beginning):
             raise InputError(f"holds no lattices: expected {EXPECTED}", path=source.name)
+        if reads_slf and frame_shift is not None:
+            raise InputError("SLF has its own times: leave --frame-shift out, which is for lattices of Kaldi", path=source.name)
         text = TextSource(source)
-        yield from slf.read_slf(text) if reads_slf else kaldi.read_text(text, symbols)
+        yield from slf.read_slf(text) if reads_slf else kaldi.read_text(text, symbols, frame_shift)
     finally:
         source.close()

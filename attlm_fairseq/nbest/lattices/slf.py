@@ -42,7 +42,8 @@ class _Reader:
         self.source = source
         self.lattice = Lattice(name_of(source.name), NAMES, {}, path=source.name)
         self._header: dict[str, str] = {}
-        self._nodes: dict[int, str] = {}
+        self._nodes: dict[int, str] = {}  # words
+        self._times: dict[int, float] = {}
         self._links: list[tuple[dict[str, str], int]] = []  # with the line of each
 
     def read(self) -> Lattice:
@@ -67,7 +68,10 @@ class _Reader:
         if "I" in fields:
             if "L" in fields:
                 raise self._error("has sub-lattices, which are not read", line)
-            self._nodes[self._whole(fields["I"], "I", line)] = fields.get("W", fields.get("WORD", ""))
+            node = self._whole(fields["I"], "I", line)
+            self._nodes[node] = fields.get("W", fields.get("WORD", ""))
+            if (time := fields.get("t", fields.get("time"))) is not None:
+                self._times[node] = self._number(time, "t", line)
             if any(name in fields for name in ("a", "acoustic")):
                 raise self._error("has acoustic scores on nodes: expected them on links", line)
         elif "J" in fields:
@@ -84,6 +88,7 @@ class _Reader:
                 raise self._error(f"has {found} {names[0].lower()}, and its header says {told}: is the file cut short?")
         lattice = self.lattice
         unit = self._unit()
+        has_times = 0 < len(self._nodes) == len(self._times)
         named = {_SCORES[name] for fields, _ in self._links for name in fields if name in _SCORES}
         lattice.names = tuple(name for name in NAMES if name in named)
         for fields, line in self._links:
@@ -92,8 +97,13 @@ class _Reader:
             scores = {_SCORES[name]: self._score(value, name, unit, line) for name, value in fields.items() if name in _SCORES}
             lattice.state(max(start, end))
             of_link = tuple(scores.get(name, 0.0) for name in lattice.names)
-            lattice.arcs[start].append(Arc(end, "" if word in NO_WORDS else word, of_link))
+            duration = self._times.get(end, 0.0) - self._times.get(start, 0.0)
+            if has_times and duration < 0:
+                raise self._error(f"ends at {self._times[end]:g} s, before it begins at {self._times[start]:g} s", line)
+            lattice.arcs[start].append(Arc(end, "" if word in NO_WORDS else word, of_link, duration))
         self._set_ends()
+        if has_times:
+            lattice.unit, lattice.begin = 1.0, self._times[lattice.start]
         self._set_weights(unit)
         return lattice
 

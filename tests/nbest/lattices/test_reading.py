@@ -162,6 +162,32 @@ def test_slf_with_words_on_nodes_another_base_and_named_ends():
     assert [hypothesis.text for hypothesis in nbest.hypotheses] == ["yes"]
 
 
+def test_words_have_times():
+    """Those of their nodes in SLF, of the frames of their arcs in Kaldi's lattices. What is left out takes its time."""
+    Path("test1.lat").write_text(SLF)
+    [nbest] = lists_from_lattices("test1.lat", leave_out=["SILENCE"])
+    assert [(found.text, found.times) for found in nbest.hypotheses] == [
+        ("four", ((0.36, 0.75),)),
+        ("fünf", ((0.36, 0.75),)),
+        ("it's", ((0.36, 0.81),)),
+    ]
+    Path("test1.lat").write_text(SLF.replace("t=0.00", "t=0.10"))
+    [nbest] = lists_from_lattices("test1.lat")
+    assert nbest.hypotheses[0].times == ((0.36, 0.75), (0.75, 0.81))
+    Path("test1.lat").write_text(SLF.replace("t=0.75", ""))  # one node without a time
+    [nbest] = lists_from_lattices("test1.lat")
+    assert not nbest.hypotheses[0].times
+    for archive in (TEXT.encode(), binary(compact=True)):
+        Path("lat.1").write_bytes(archive)
+        first, _ = lists_from_lattices("lat.1", words="words.txt", frame_shift=0.03)
+        found = {hypothesis.text: hypothesis.times for hypothesis in first.hypotheses}
+        assert found["the cat"] == ((0.0, 0.09), (0.09, 0.12))
+        assert found["a cat"] == ((0.0, 0.06), (0.06, 0.09))
+        assert found["a hat"] == ((0.0, 0.06), (0.06, 0.06))  # without an alignment
+    told = run("lattices", "lat.1", "--words", "words.txt", "--frame-shift", 0.03).stdout
+    assert json.loads(told.splitlines()[0])["hyps"][0]["times"] == [[0.0, 0.06], [0.06, 0.09]]
+
+
 def test_folders_are_read_in_the_order_of_numbers():
     Path("decode").mkdir()
     for number in (10, 2, 1):
@@ -217,6 +243,7 @@ ONE = "0 1 3 1,10,\n1 0,0,\n\n"
         (SLF.replace("L=5", "L=6"), "lat.1: has 5 links, and its header says 6: is the file cut short?"),
         (SLF.replace("L=5", "L=4").replace(SLF.splitlines()[13] + "\n", ""), "lat.1: has the end nodes 2, 3: expected one, or end=NODE"),
         (SLF.replace("I=1 ", "I=1 L=sub "), "lat.1:8: has sub-lattices, which are not read"),
+        (SLF.replace("t=0.81", "t=0.5"), "lat.1:14: ends at 0.5 s, before it begins at 0.75 s"),
         (SLF.replace("lmname=wdnet", "dir=b"), "lat.1: is a backward lattice"),
         (SLF.replace("lmname=wdnet", "base=0"), "a is -32.5: with base=0 expected a likelihood above 0"),
         (SLF.replace("J=0 ", "J=0 nonsense "), "lat.1:11: found 'nonsense S=0"),
@@ -265,6 +292,13 @@ def test_words_and_weights_that_do_not_fit_are_one_line():
     assert "has no score 'lm' to give a weight; there are graph, acoustic, words" in refused(*given, "--weight", "lm=1")
     assert "the value of hypotheses is 0" in refused(*given, "-n", 0)
     assert "would overwrite the input" in refused(*given, "-o", "lat.1")
+    assert "the value of frame_shift is 0.0: expected seconds" in refused(*given, "--frame-shift", 0)
+    Path("lat.3").write_bytes(binary(compact=False))
+    Path("lat.4").write_text(TEXT.replace("0 1 3", "0 1 7 3").replace(",1_1_1", ""))
+    for path in ("lat.3", "lat.4"):
+        assert "is not compact, so that its words have no ends" in refused("lattices", path, *given[2:], "--frame-shift", 0.03)
+    Path("test1.slf").write_text(SLF)
+    assert "SLF has its own times" in refused("lattices", "test1.slf", "--frame-shift", 0.03)
     for text, message in (
         ("a 1 2\n", "words.txt:1: found 'a 1 2': expected a word and its number"),
         ("a 1\nb 1\n", "words.txt:2: 'b' has"),
