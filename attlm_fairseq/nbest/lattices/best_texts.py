@@ -2,7 +2,8 @@
 
 The search is best-first (A*) over texts, not over paths. What it extends is a beginning of a text with all states in which
 paths with this text may be, as determinisation has it. The estimate of what follows is exact, so beginnings are extended only
-if one of the N texts begins with them.
+if one of the N texts begins with them. Of beginnings with equal estimates the longest goes first: else all texts that cost the
+same would be searched side by side, and there may be millions.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from attlm_fairseq.nbest.lattices.lattice import WORDS, Arc, Lattice
 from attlm_fairseq.nbest.nbest_list import Hypothesis
 
 DECIMALS = 4  # of times in seconds
+ROUNDING = 1e-9  # estimates that differ by less, relative to their size, are equal
 
 Chain = tuple["Chain", Arc] | None  # the arcs of a path, last first
 
@@ -64,20 +66,20 @@ class _Search:
     def texts(self) -> Iterator[Hypothesis]:
         """Yield the texts, best first."""
         start = self.lattice.start
-        number = count()  # of equal costs, the first found comes first
+        number = count(0, -1)  # of equal estimates, the last one goes first
         queue: list[tuple[float, int, _Text | None, dict[int, _Path] | Chain]] = []
         heappush(queue, (self.rest[start], next(number), None, {start: _Path(0.0, None)}))
         while queue:
-            _, _, text, found = heappop(queue)
+            least, _, text, found = heappop(queue)
             if not isinstance(found, dict):
                 yield self._hypothesis(text, found)
                 continue
             end, by_word = self._extended(found)
-            if end is not None:
-                heappush(queue, (end.cost, next(number), text, end.chain))
-            for word, states in by_word.items():
+            for word, states in reversed(by_word.items()):
                 estimate = min(path.cost + self.rest[state] for state, path in states.items())
-                heappush(queue, (estimate, next(number), _Text(text, word), states))
+                heappush(queue, (_not_below(least, estimate), next(number), _Text(text, word), states))
+            if end is not None:
+                heappush(queue, (_not_below(least, end.cost), next(number), text, end.chain))
 
     def _extended(self, states: dict[int, _Path]) -> tuple[_Path | None, dict[str, dict[int, _Path]]]:
         """Return the best path that ends here, if one does, and the states after each next word."""
@@ -132,6 +134,11 @@ class _Search:
             if arc.word not in self.left_out:
                 times.append((round(before, DECIMALS), round(now, DECIMALS)))
         return tuple(times)
+
+
+def _not_below(least: float, estimate: float) -> float:
+    """Return ``least`` if the estimate differs from it by rounding alone: nothing that follows can cost less."""
+    return least if estimate - least < ROUNDING * (1.0 + abs(least)) else estimate
 
 
 def best_texts(lattice: Lattice, size: int, weights: Mapping[str, float] | None = None, left_out: Collection[str] = ()) -> list[Hypothesis]:

@@ -21,7 +21,7 @@ NAMES = ("acoustic", "lm", "pronunciation")
 _SCORES = {"a": "acoustic", "acoustic": "acoustic", "l": "lm", "language": "lm", "n": "lm", "ngram": "lm", "r": "pronunciation"}
 _SCALES = {"acscale": "acoustic", "lmscale": "lm", "prscale": "pronunciation"}
 _FIELD = re.compile(r"""\s*([^\s=]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\S*)""")
-_HEADER = re.compile(r"\ufeff?(?:\s*#.*\n|\s*\n)*\s*(?:VERSION|V|UTTERANCE|U|SUBLAT|S|base|lmname|lmscale|NODES|N|LINKS|L)\s*=")
+_HEADER = re.compile(r"\ufeff?(?:[ \t]*(?:#.*)?\r?\n)*[ \t]*(?:VERSION|V|UTTERANCE|U|SUBLAT|S|base|lmname|lmscale|NODES|N|LINKS|L)\s*=")
 _ESCAPE = re.compile(r"\\([0-7]{3}|.)")
 _NODES, _LINKS = ("NODES", "N"), ("LINKS", "L")
 

@@ -87,6 +87,22 @@ def test_only_what_leads_to_an_end_is_extended():
     assert math.isclose(found[1].scores["graph"], -60 - 2.0**-59)
 
 
+@pytest.mark.parametrize("costs", [(-1.0,), (-0.1, -0.7, -1.3)])
+def test_texts_that_cost_the_same_are_not_searched_side_by_side(costs):
+    """Homophones: 2 ** 80 texts have the same scores, which are no binary fractions."""
+    lattice = Lattice("u", ("graph",), {"graph": 0.3})
+    for place in range(80):
+        lattice.state(place + 1)
+        cost = costs[place % len(costs)]
+        lattice.arcs[place] += [Arc(place + 1, "a", (cost,)), Arc(place + 1, "b", (cost,)), Arc(place + 1, "c", (cost - 1,))]
+    lattice.finals[80] = (0.0,)
+    found = best_texts(lattice, 200)
+    assert len({hypothesis.text for hypothesis in found}) == 200
+    assert found[0].text == " ".join("a" * 80)
+    best = sum(costs[place % len(costs)] for place in range(80))
+    assert [hypothesis.scores["graph"] for hypothesis in found] == pytest.approx([best] * 200)
+
+
 def test_what_is_no_lattice_is_told():
     lattice = random_lattice(1)
     lattice.finals.clear()

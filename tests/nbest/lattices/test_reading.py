@@ -235,6 +235,7 @@ ONE = "0 1 3 1,10,\n1 0,0,\n\n"
         ("u1\n0 1 3 1,1,\n2 0,0,\n", "lat.1:1: the lattice of 'u1' has no path from its start to an end"),
         ("u1\n" + ONE + "u2\n\n", "lat.1: holds no lattices"),
         ("a sentence\nanother\n", "lat.1: holds no lattices: expected lattices of Kaldi"),
+        ("\n" * 200 + "hello\n", "lat.1: holds no lattices: expected lattices of Kaldi"),
         ("", "lat.1: the file is empty: expected lattices of Kaldi"),
         (SLF.replace("E=3    W=SILENCE", "E=7 W=x"), "lat.1:14: E is 7, which is no node of the lattice"),
         (SLF.replace("a=-24.5", "a=x"), "lat.1:14: a is 'x': expected a number"),
