@@ -94,6 +94,7 @@ CJK = (
     "\uff01-\uff9f\uffe0-\uffe6\U00020000-\U0003ffff]"
 )
 _ONE_CJK = re.compile(CJK)
+has_cjk = _ONE_CJK.search
 _BETWEEN_CJK = re.compile(rf"(?<={CJK})\s+(?={CJK})")
 
 

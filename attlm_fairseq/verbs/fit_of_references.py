@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -12,11 +14,21 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.metrics import CER, WER, EditRate, Metric, corpus_score
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, parse_steps
+from attlm_fairseq.text.steps import has_cjk
 from attlm_fairseq.text.subwords import SubwordMarks
 
 SAMPLE = 1000  # lists looked at
-NORMALISATIONS = (["remove-punctuation"], ["lowercase"], ["remove-punctuation", "lowercase"])
-FEWER = 0.75  # of the errors are left: the others are case and punctuation
+CASE_AND_PUNCTUATION = (["remove-punctuation"], ["lowercase"], ["remove-punctuation", "lowercase"])
+FORM = "unicode:nfc"
+DIVISIONS = {WER: "characters", CER: "join-characters"}  # of text whose words need no spaces
+WHAT = {
+    "remove-punctuation": "case or punctuation",
+    "lowercase": "case or punctuation",
+    FORM: "the Unicode form",
+    "characters": "how Chinese or Japanese is divided into words",
+    "join-characters": "spaces between characters",
+}
+FEWER = 0.75  # of the errors are left: the others are in what normalisation removes
 NEARLY = 1.05  # times the errors that the longest normalisation leaves are as good
 MIN_LISTS = 20
 AS_FAR = 0.9  # of the errors against the references of other lists
@@ -27,20 +39,20 @@ FOREIGN = (
 
 
 def warn_of_references(lists: Sequence[NbestList], metric: Metric, system: str = "the lists") -> None:
-    """Log if many errors of the first hypotheses are case and punctuation alone, or if the references seem to be those of other lists."""
+    """Log if many errors of the first hypotheses are in spelling alone (``WHAT``), or if the references seem to be those of other lists."""
     some = lists[:SAMPLE]
     if foreign(some):
         note(FOREIGN.format(system))
     elif isinstance(metric, EditRate) and (found := normalisation(some, metric)):
         steps, share = found
         note(
-            f"note: {share:.0%} of the errors of the first hypotheses of {system} are in case or punctuation: with --metric-text "
+            f"note: {share:.0%} of the errors of the first hypotheses of {system} are in {_what(steps)}: with --metric-text "
             f"{steps} they do not count"
         )
 
 
 def warn_before_learning(lists: Sequence[NbestList], text: TextPipeline = NO_STEPS) -> None:
-    """Log if corrections would learn case and punctuation above all, or from references that seem to be those of other lists.
+    """Log if corrections would learn spelling above all (``WHAT``), or from references that seem to be those of other lists.
 
     ``text``: the steps after which they compare words.
     """
@@ -53,7 +65,7 @@ def warn_before_learning(lists: Sequence[NbestList], text: TextPipeline = NO_STE
         note(FOREIGN.format("the lists"))
     elif found := normalisation(some, WER(text=text)):
         note(
-            f"note: {found[1]:.0%} of the errors of the first hypotheses are in case or punctuation, and corrections learn to change "
+            f"note: {found[1]:.0%} of the errors of the first hypotheses are in {_what(found[0])}, and corrections learn to change "
             f"these. If they do not matter, learn with --text {found[0]}"
         )
 
@@ -69,10 +81,10 @@ def warn_of_other_utterances(lists: Sequence[NbestList], first: Sequence[NbestLi
 
 
 def normalisation(lists: Sequence[NbestList], metric: EditRate) -> tuple[str, float] | None:
-    """Return the text steps with which many errors vanish, and their share; None if most are left with all of NORMALISATIONS."""
+    """Return the text steps with which many errors vanish, and their share; None if most are left with all that are tried."""
     before = _errors(lists, metric)
     after = {}
-    for names in NORMALISATIONS:
+    for names in _tried(lists, metric):
         steps = tuple(step for step in parse_steps(names).steps if step not in metric.text.steps)
         if steps and metric.text.segmentation is None:
             longer = TextPipeline((*metric.text.steps, *steps))
@@ -83,13 +95,28 @@ def normalisation(lists: Sequence[NbestList], metric: EditRate) -> tuple[str, fl
     return ",".join(map(str, enough)), 1 - after[enough] / before
 
 
+def _tried(lists: Sequence[NbestList], metric: EditRate) -> list[list[str]]:
+    """Return the normalisations that may matter for these lists, those with few steps first."""
+    texts = [text for nbest in lists for text in (nbest.hypotheses[0].text, *nbest.references)]
+    forms = [[]] if all(map(partial(unicodedata.is_normalized, "NFC"), texts)) else [[], [FORM]]
+    division = DIVISIONS.get(type(metric))
+    divisions = [[], [division]] if division and any(map(has_cjk, texts)) else [[]]
+    tried = [[*form, *names, *divided] for names in ([], *CASE_AND_PUNCTUATION) for form in forms for divided in divisions]
+    return sorted(filter(None, tried), key=len)
+
+
+def _what(steps: str) -> str:
+    """Return what the errors are in that vanish with these steps."""
+    return " and ".join(dict.fromkeys(WHAT[step] for step in steps.split(",") if step in WHAT))
+
+
 def foreign(lists: Sequence[NbestList]) -> bool:
     """Return whether the first hypotheses are nearly as far from their references as from those of the next lists.
 
     Letters are compared, without case and punctuation. Lists that cannot tell do not count: without words, or with the
     reference of the next list. False if fewer than MIN_LISTS count.
     """
-    metric = CER(text=parse_steps(NORMALISATIONS[-1]), spaces=False)
+    metric = CER(text=parse_steps(CASE_AND_PUNCTUATION[-1]), spaces=False)
     own, others = [], []
     for nbest, following in zip(lists, [*lists[1:], *lists[:1]], strict=True):
         text = nbest.hypotheses[0].text

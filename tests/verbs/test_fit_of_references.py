@@ -82,6 +82,26 @@ def test_one_step_is_told_where_it_is_enough(change, steps):
     assert normalisation(lists, make_metric("cer")) == (steps, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("metric", "hypothesis", "reference", "steps", "what"),
+    [
+        ("wer", "Mu\u0308nchen scho\u0308n nein", "München schön ja", "unicode:nfc", "the Unicode form"),
+        ("cer", "mu\u0308nchen", "münchen", "unicode:nfc", "the Unicode form"),
+        ("wer", "Mu\u0308nchen", "münchen", "unicode:nfc,lowercase", "the Unicode form and case or punctuation"),
+        ("cer", "天 地 人 山", "天地人水", "join-characters", "spaces between characters"),
+        ("wer", "天 地 人 山", "天地人水", "characters", "how Chinese or Japanese is divided into words"),
+        ("wer", "天地人山水火", "天地人火水火", "characters", "how Chinese or Japanese is divided into words"),
+        ("wer", "天地人\uff0c山水火", "天 地 人 山 水 火", "remove-punctuation,characters", "case or punctuation and how Chinese"),
+    ],
+)
+def test_errors_of_the_unicode_form_and_of_spaces_are_told(metric, hypothesis, reference, steps, what):
+    lists = [NbestList(str(number), [Hypothesis(hypothesis, {}, 1)], (reference,)) for number in range(5)]
+    [line] = told(lists, metric)
+    assert f"are in {what}" in line
+    assert f"with --metric-text {steps} they do not count" in line
+    assert told(lists, steps=steps) == [] or metric == "cer"
+
+
 def test_references_of_other_lists_are_warned_of():
     lists = made()
     references = [nbest.references for nbest in lists]
