@@ -145,19 +145,24 @@ def parse_context(text: str, folder: Path = Path()) -> ContextSpec:
 def read_conversation_file(path: Path) -> dict[str, tuple[str, float]]:
     """Return conversation and time by list id, from lines ``list-id conversation [time]``; time is 0 if absent.
 
+    Fields are separated by tabs, so that ids may hold spaces, or by white space if the first line has no tab.
+
     Raises:
         InputError: the file cannot be read, a line has too few or too many fields, only some lines have a time, a
             time is not a finite number, or a list is there twice.
     """
     found: dict[str, tuple[str, float]] = {}
     timed: bool | None = None
+    separator: str | None = None
     for number, line in enumerate(TextSource(str(path), "list-id conversation [time]").lines(), 1):
-        fields = line.split()
-        if not fields:
+        if not line.strip():
             continue
+        separator = "\t" if not found and "\t" in line.strip() else separator
+        fields = [field.strip() for field in line.split(separator)] if separator else line.split()
         if len(fields) not in (2, 3) or (timed is not None and timed != (len(fields) == 3)):
             expected = "list-id conversation time" if timed else "list-id conversation, with a time on every line or on none"
-            raise InputError(f"found {line.strip()!r}, expected {expected}", path=path, line=number)
+            more = "" if separator else "; separate the fields by tabs if an id has spaces"
+            raise InputError(f"found {line.strip()!r}, expected {expected}{more}", path=path, line=number)
         if fields[0] in found:
             raise InputError(f"has the list {fields[0]!r} a second time", path=path, line=number)
         timed = len(fields) == 3
@@ -171,7 +176,8 @@ def _time(text: str, path: Path, line: int) -> float:
     except ValueError:
         time = math.nan
     if not math.isfinite(time):
-        raise InputError(f"found the time {text!r}, expected a number", path=path, line=line)
+        told = f"found the time {text!r}, expected a number after list id and conversation; tabs separate fields with spaces"
+        raise InputError(told, path=path, line=line)
     return time
 
 

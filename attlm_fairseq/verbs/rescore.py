@@ -34,7 +34,7 @@ from attlm_fairseq.nbest.run.rescoring import with_context
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, OnProgress, Sources, opened_lists, run_config, with_sources
-from attlm_fairseq.verbs.run import require_lms, require_weights, scoring
+from attlm_fairseq.verbs.run import require_lms, require_weights, scoring, warn_of_other_lms
 
 ONE_BEST = {f"1best-{style}" if style != "text" else "1best": style for style in ONE_BEST_STYLES}
 OF_WORDS: dict[str, Callable[[Iterable[NbestList], str], None]] = {"ctm": write_ctm, "sausage": write_sausages}  # need confidences
@@ -153,6 +153,7 @@ def rescore(
                 writer.write(decider.decide_all(scored))
             cache.finish()
             signatures = rescorer.workers.signatures()
+    warn_of_other_lms(run, signatures)
     record = {"weights": dict(decider.weights), "decision": str(run.decision), "attlm": __version__, "lm": signatures}
     return Rescored(writer.kept, **decider.counts, weights=decider.weights, decision=run.decision, oov=rescorer.oov, record=record)
 

@@ -96,6 +96,7 @@ def measure(
     with scoring(run, features, on_progress, context=context) as rescorer:
         measured = measure_lists(rescorer.score(rescorer.workers.expand(lists)), metric, groups)
         signatures = rescorer.workers.signatures()
+    warn_of_other_lms(run, signatures)
     warn_of_subwords(measured.lists, metric)
     warn_of_references(measured.lists, metric)
     hint_at_tokenizer(measured.references, metric)
@@ -142,6 +143,24 @@ def require_weights(run: RunConfig) -> list[str]:
     if run.adds_candidates and not any(name in run.weights for name in (*SCORES, CORRECTOR)):
         raise InputError("no weight for what corrections add to the lists: find the weights with `attlm tune` and the same options")
     return features
+
+
+def warn_of_other_lms(run: RunConfig, signatures: Mapping[str, Mapping[str, Any]]) -> None:
+    """Warn if the weights were tuned with other files of an LM than those that are loaded now."""
+    for name, before in run.tuned_with.items():
+        known, now = _hashes(before), _hashes(signatures.get(name, {}))
+        if run.weights.get(name) and known and now and known != now:
+            where = f" of {run.path}" if run.path is not None else ""
+            note(f"WARNING: {name} is not the LM that its weight{where} was tuned with: tune again, or use the files of that time")
+
+
+def _hashes(signature: object, within: bool = False) -> list[str]:
+    """Return the SHA-256 digests that a signature has under ``sha256``, in it or in the signatures of its members."""
+    if isinstance(signature, Mapping):
+        return [digest for name, value in sorted(signature.items()) for digest in _hashes(value, within or name == "sha256")]
+    if isinstance(signature, list | tuple):
+        return [digest for value in signature for digest in _hashes(value, within)]
+    return [str(signature)] if within else []
 
 
 def hint_at_tokenizer(references: Iterable[Sequence[str]], metric: Metric) -> None:

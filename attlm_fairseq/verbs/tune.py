@@ -359,6 +359,7 @@ def _judged(found: Measurement, metric: Metric, run: RunConfig, system: TunedSys
         candidates=candidates,
         confidence=confidence,
         tuned_on=record[TUNED_ON],
+        tuned_with=found.signatures,
         metric=spec_of(metric),
     )
     tuned = Tuned(config, metric, rows, system, tuple(options.rules), gain, record, found, title, repeats)
@@ -487,7 +488,7 @@ def _names(measured: MeasuredLists, run: RunConfig, lm_features: Sequence[str], 
     unneeded = {*_matching(options.without, measured), *(lm for name in options.features for lm in differing_lms(name, run.texts) or ())}
     unneeded |= set(measured.redundant([name for name in lm_features if name not in asked_for]))
     if measured.left_out:
-        note(f"note: left out, because some hypotheses lack them: {', '.join(_lacking(name, measured) for name in measured.left_out)}")
+        note(f"WARNING: left out, because some hypotheses lack them: {', '.join(_lacking(name, measured) for name in measured.left_out)}")
     names = [name for name in measured.names if name not in unneeded]
     if not names:
         raise InputError(f"no feature is left to tune: --without leaves out all that there are ({', '.join(measured.names)})")

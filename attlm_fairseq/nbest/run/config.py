@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,7 @@ class RunConfig:
         decision: the rule that chooses the answer of a list.
         path: the file that the configuration was read from; None if there is none.
         tuned_on: fingerprint of the references that the weights were tuned on.
+        tuned_with: signatures of the LMs that the weights were tuned with, by name.
         devices: one device per process; not stored in ``attlm.toml``.
         candidates: sources of hypotheses that join the lists.
         confidence: scale and coverage of word confidences, if fitted for these weights.
@@ -46,7 +48,8 @@ class RunConfig:
     weights: dict[str, float] = field(default_factory=dict)
     decision: Decision = field(default_factory=Decision)
     path: Path | None = field(default=None, compare=False)  # the file it was read from
-    tuned_on: str = field(default="", compare=False)  # fingerprint of the references
+    tuned_on: str = field(default="", compare=False, repr=False)  # fingerprint of the references
+    tuned_with: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     devices: tuple[DeviceConfig, ...] = field(default=(DEFAULT_DEVICE,), compare=False)  # one per process; not in attlm.toml
     candidates: CandidateSpec = field(default_factory=CandidateSpec)  # hypotheses that join the lists
     confidence: Confidence | None = None  # None if not fitted for these weights
@@ -103,13 +106,14 @@ class RunConfig:
     def with_weights(self, weights: Mapping[str, float]) -> RunConfig:
         """Return the run with these weights added or replaced.
 
-        ``tuned_on`` is kept if at least one tuned weight is still in use or all are unchanged, ``confidence`` only if all weights are
-        unchanged.
+        ``tuned_on`` and ``tuned_with`` are kept if at least one tuned weight is still in use or all are unchanged, ``confidence`` only if
+        all weights are unchanged.
         """
         changed = self.weights | dict(weights)
         in_use = changed == self.weights or any(value and changed[name] == value for name, value in self.weights.items())
         confidence = self.confidence if changed == self.weights else None
-        return replace(self, weights=changed, tuned_on=self.tuned_on if in_use else "", confidence=confidence)
+        tuned_on, tuned_with = (self.tuned_on, self.tuned_with) if in_use else ("", {})
+        return replace(self, weights=changed, tuned_on=tuned_on, tuned_with=tuned_with, confidence=confidence)
 
     def tuned_on_these(self, weights: Mapping[str, float], references: Iterable[Sequence[str]]) -> bool:
         """Return whether ``weights`` were tuned, at least in part, on most of the lists with these references."""

@@ -12,7 +12,7 @@ from attlm_fairseq.nbest.decision.decision import decide
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.decoder_score import tells_of_scores, with_decoder_score
+from attlm_fairseq.nbest.run.decoder_score import Doubts, tells_of_scores, with_decoder_score
 from attlm_fairseq.text.subwords import SubwordMarks
 
 NOTHING_TO_CHOOSE = "WARNING: no list has two different hypotheses: there is nothing to choose between; corrections add hypotheses"
@@ -43,13 +43,17 @@ class ListDecider:
         self._unseen = {name for name, value in run.weights.items() if value} - {*(lm.name for lm in run.scored), *features, *COMPUTED}
         self._marks = SubwordMarks(run.decision.text)
         self._has_choice = self._told_formula = False
+        self._doubts: list[Doubts] = []  # of the score that has a weight by default
 
     def decide_all(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         """Yield each list with the answer first. After the last list, warn of what was unusual in all of them."""
         for scored in self._prepared(lists):
             if not self._told_formula and tells_of_scores(scored):
                 self.weights = with_decoder_score(self.run, self.weights, scored)
+                self._doubts = list(map(Doubts, self.weights.keys() - self.run.weights.keys()))
                 self._tell_formula()
+            for doubts in self._doubts:
+                doubts.add(scored)
             decided = decide(scored, self.weights, self.run.decision)
             self._count(scored, decided)
             if self.confidence is not None:
@@ -61,6 +65,8 @@ class ListDecider:
         if rule != "max" and (warning := self._marks.warning_of_decision(rule)):
             note(warning)
         warn_of_unseen(self._unseen)
+        for warning in filter(None, (doubts.warning() for doubts in self._doubts)):
+            note(warning)
         if self.counts["list_count"] and not self._has_choice:
             note(NOTHING_TO_CHOOSE)
 

@@ -14,6 +14,9 @@ from attlm_fairseq.nbest.formats.lines import main_score
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 
+MIN_LISTS = 10  # that tell whether a score is what it seems
+MOST = 0.9  # of these lists
+
 
 def tells_of_scores(nbest: NbestList) -> bool:
     """Return whether a list can tell which scores the lists have. An only hypothesis needs none, such as an empty text for silence."""
@@ -54,7 +57,7 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
     if not (of_lms or by_rank) or any(name in weights for name in (*own, "rank")) or not own:
         return dict(weights), ""
     everywhere = [name for name in own if nbest.sparse or all(name in hypothesis.scores for hypothesis in nbest.hypotheses)]
-    decoder = main_score(everywhere)
+    decoder = main_score(everywhere) or main_score(own)  # a hypothesis that lacks it is told when the totals are computed
     if decoder is None:
         if by_rank:
             found = ", ".join(own)
@@ -63,6 +66,36 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
     otherwise = "rank=-1 goes by rank" if by_rank else "or 0 to let the LMs decide alone"
     line = f"note: {decoder}, the decoder's own score, has weight 1: give it another one, {otherwise}"
     return {**weights, decoder: 1.0}, line
+
+
+class Doubts:
+    """Counts what speaks against a score's being a natural log, higher for better hypotheses, while lists pass by."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lists = self._rising = self._between = 0
+
+    def add(self, nbest: NbestList) -> None:
+        """Count a list, unless all its hypotheses have the same score."""
+        first, *others = (hypothesis.scores.get(self._name, 0.0) for hypothesis in nbest.hypotheses)
+        if any(score != first for score in others):
+            self._lists += 1
+            self._rising += first < sum(others) / len(others)
+            self._between += all(0 <= score <= 1 for score in (first, *others))
+
+    def warning(self) -> str | None:
+        """Return a warning if nearly all lists that count say that the score is a cost or a probability; else None."""
+        if self._lists < MIN_LISTS:
+            return None
+        if self._rising >= MOST * self._lists:
+            seen = f"is lower for the first hypothesis than for the others in {self._rising} of {self._lists} lists"
+            return f"WARNING: {self._name} {seen}: if it is a cost, call it cost, or give --weight {self._name}=-1"
+        if self._between >= MOST * self._lists:
+            return (
+                f"WARNING: {self._name} lies between 0 and 1, as if it were a probability: it is added to log-probabilities as it is; "
+                "expected its natural log"
+            )
+        return None
 
 
 def distances_from_best(nbest: NbestList, lms: Collection[str]) -> list[float]:

@@ -25,6 +25,7 @@ from attlm_fairseq.scoring.oov import OOVCount
 
 BLOCK_CHARACTERS = 1 << 20  # of text scored together: what bounds memory, and wide enough to share prefixes and fill matrix products
 FIRST_BLOCK_CHARACTERS = 1 << 16  # of the first block, each one after it is twice as large: progress shows within seconds
+RESCORED = "rescored lists"  # the place of a warning among the notes
 HYPOTHESIS_CHARACTERS = 16  # what an empty hypothesis counts
 
 
@@ -60,6 +61,7 @@ class Rescorer:
         self.distances = partial(distances_from_best, lms={lm.name for lm in config.lms}) if measured else None
         approximate = any(device.normaliser != "exact" for device in config.devices) and config.decision.rule == "max"
         self.rest = partial(total_without_lms, config=config) if approximate and any(config.weights.values()) else None
+        self.uses_rank = bool(config.weights.get("rank")) or not config.weights  # without weights, they are tuned
         self.oov: dict[str, OOVCount] = {}
         self.notes: dict[str, str] = {}
         self.on_progress = on_progress
@@ -123,7 +125,11 @@ class Rescorer:
         self.notes = scores.notes | self.notes
         hypotheses = list(chain.from_iterable(nbest.hypotheses for nbest in block))
         for name, column in scores.values.items():
-            if any(differs(hypothesis.scores.get(name), value) for hypothesis, value in zip(hypotheses, column, strict=True)):
+            rows = list(zip(hypotheses, column, strict=True))
+            if self.uses_rank and all(has(hypothesis.scores | hypothesis.lm_scores, name, value) for hypothesis, value in rows):
+                told = f"WARNING: the lists have the scores of {name} already: they seem to be rescored, and rank goes by their new order"
+                self.notes.setdefault(RESCORED, f"{told}; give the decoder's own lists")
+            if any(name in hypothesis.scores and not has(hypothesis.scores, name, value) for hypothesis, value in rows):
                 self.notes[f"{name} of the lists"] = (
                     f"note: the lists have a score {name!r} of their own, which the LM of that name replaces: `--lm OTHER=FILE` keeps both"
                 )
@@ -186,9 +192,9 @@ def recorded(turns_of_group: Iterable[Mapping[int, tuple[int, NbestList]]], read
         yield {place: nbest for place, (_, nbest) in turn.items()}
 
 
-def differs(own: float | None, value: float) -> bool:
-    """Return whether a score that came with the list is another than the LM's, beyond the digits that files leave out."""
-    return own is not None and not math.isclose(own, value, rel_tol=1e-3, abs_tol=1e-3)
+def has(scores: Mapping[str, float], name: str, value: float) -> bool:
+    """Return whether a score is there with this value, beyond the digits that files leave out."""
+    return name in scores and math.isclose(scores[name], value, rel_tol=1e-3, abs_tol=1e-3)
 
 
 def characters(nbest: NbestList) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import Decider, Decision, posterior_weights
 from attlm_fairseq.nbest.features.combination import check_totals, weighted_totals
-from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.metrics import Metric, corpus_score
 from attlm_fairseq.nbest.statistics.bootstrap import PairedComparison, paired_test, summed
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists
 from attlm_fairseq.nbest.tuning.oracle import oracle
@@ -80,8 +80,7 @@ def tune_system(
     chooser = SettingChooser(measured, metric, names, folds=folds, strength=strength, options=options)
     utterances, folds = chooser.utterances, len(chooser.tuner.folds()) if chooser.validated else 0
     tried = [_tried(chooser, rule, folds) for rule in ("max", *dict.fromkeys(rules))]
-    chosen = chooser.best_of([of_rule.setting.rule for of_rule in tried])
-    best = next(of_rule for of_rule in tried if of_rule.setting.rule == chosen.rule)
+    best = _best_of(tried, metric)
     cross_validated = [of_rule.rows[-1] for of_rule in tried] if folds else []
     if len(cross_validated) > 1:  # the best of their figures would be too good
         cross_validated.append((f"best of {len(tried)} rules, {folds}-fold", chooser.held_out([of_rule.setting.rule for of_rule in tried])))
@@ -111,6 +110,13 @@ def tune_system(
         dict.fromkeys((row for row, _ in cross_validated), folds),
         utterances,
     )
+
+
+def _best_of(tried: Sequence[_Tried], metric: Metric) -> _Tried:
+    """Return the rule whose last row is the best, of those with a trusted setting if there are any; in a tie the first."""
+    sign = 1.0 if metric.higher_is_better else -1.0
+    trusted = [of_rule for of_rule in tried if of_rule.setting.trusted] or tried
+    return max(trusted, key=lambda of_rule: sign * corpus_score(metric, of_rule.rows[-1][1]))
 
 
 def _tried(chooser: SettingChooser, rule: str, folds: int) -> _Tried:
