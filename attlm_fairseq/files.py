@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 HEAD = 1 << 16  # bytes at the beginning of a file from which its format is recognised
 _PIECE = 1 << 16
 _GZIP_MAGIC = b"\x1f\x8b"
+STDIN = "<stdin>"  # the name of standard input for messages
 NOT_WRITTEN = (".bz2", ".xz", ".zst", ".zip")
 _NOT_READ = {"bzip2": rb"BZh[1-9]1AY&SY", "xz": rb"\xfd7zXZ\x00", "zstd": rb"\x28\xb5\x2f\xfd", "zip": rb"PK\x03\x04"}
 # /dev/stdout counts, too: opened by name, it would truncate the FILE of `>> FILE`
@@ -47,7 +48,7 @@ class ByteSource:
 
     def __init__(self, path: str, expected: str, text: str | None = None) -> None:
         """Open a file, or take ``text``, of which ``path`` is only the name. ``expected``: what an empty file is not."""
-        self.name = "<stdin>" if path == "-" else path
+        self.name = STDIN if path == "-" else path
         self._file: BinaryIO = _opened_source(path) if text is None else io.BytesIO(text.encode())
         self._keep_open = path == "-" and text is None
         self.line: int | None = None
@@ -157,7 +158,7 @@ class TextSource:
 
 def _opened_source(path: str) -> BinaryIO:
     if path == "-" and sys.stdin is None:
-        raise InputError("standard input is closed: name a file", path="<stdin>")
+        raise InputError("standard input is closed: name a file", path=STDIN)
     try:
         return sys.stdin.buffer if path == "-" else Path(path).open("rb")
     except OSError as error:

@@ -12,7 +12,7 @@ from attlm_fairseq.nbest.lattices.best_texts import best_texts
 from attlm_fairseq.nbest.lattices.kaldi import read_symbols
 from attlm_fairseq.nbest.lattices.lattice import WORDS, Lattice
 from attlm_fairseq.nbest.lattices.read import read_lattices
-from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.numeric import is_finite
 from attlm_fairseq.verbs.inputs import FilePath, require_type, require_whole_number
 
@@ -30,12 +30,13 @@ def lists_from_lattices(
 ) -> Iterator[NbestList]:
     """Yield an n-best list for each lattice: its best texts, exactly, each text once.
 
+    A lattice without a path to an end gets a list with one empty text, whose scores are 0, and a warning tells how many there are.
     Texts are sorted by the weighted sum of their scores on their best path, as the decoder would. The weights are written
     nowhere: ``tune`` finds those of the lists.
 
     Args:
         lattices: files and folders with lattices of Kaldi (binary or text archives, plain or gzip; scores ``graph`` and
-            ``acoustic``) or in HTK's format SLF (``acoustic``, ``lm``, ``pronunciation``). ``-`` is standard input.
+            ``acoustic``) or in HTK's format SLF (``acoustic``, ``lm`` and others that it has). ``-`` is standard input.
         words: Kaldi's ``words.txt``. Needed if words are numbers, as in binary lattices.
         hypotheses: the size of the lists. A list is shorter if its lattice has fewer texts.
         weights: weights of scores and of ``words``, their number, that replace those of the lattices: 1 graph + 0.1 acoustic for
@@ -48,7 +49,7 @@ def lists_from_lattices(
         Lists with the scores of the best path of each text: natural logs, summed over the arcs and the end.
 
     Raises:
-        InputError: a file is none of these or is damaged, a lattice has a cycle or no path to an end, two have the same id, a weight
+        InputError: a file is none of these or is damaged, a lattice has a cycle, two have the same id, a weight
             is for a score that a lattice does not have, or ``words`` is missing or does not have a word.
     """
     require_whole_number("hypotheses", hypotheses, 1)
@@ -59,7 +60,8 @@ def lists_from_lattices(
         raise InputError(f"the value of frame_shift is {frame_shift}: expected seconds, a number above 0")
     paths = [lattices] if isinstance(lattices, str | os.PathLike) else lattices
     symbols = None if words is None else read_symbols(os.fspath(words))
-    seen, told, short = SeenIds(), False, 0
+    seen, told, short, unseen = SeenIds(), False, 0, set(leave_out)
+    without_path: list[str] = []
     for lattice in read_lattices(paths, symbols, frame_shift):
         if not seen.add(lattice.id):
             raise lattice.error("has the id of an earlier one: expected another id for each")
@@ -67,9 +69,21 @@ def lists_from_lattices(
         if not told:
             note(f"total = {' + '.join(f'{weight:g} {name}' for name, weight in chosen.items() if weight) or 'none'}")
             told = True
+            if not lattice.names:
+                note(f"WARNING: {lattice.path}: the lattice has no scores: which texts are the best is arbitrary")
         found = best_texts(lattice, hypotheses, chosen, leave_out)
+        if unseen:
+            unseen.difference_update(arc.word for arcs in lattice.arcs for arc in arcs)
         short += len(found) < hypotheses
+        if not found:
+            without_path.append(lattice.id)
+            found = [Hypothesis("", dict.fromkeys(lattice.names, 0.0), 1)]
         yield NbestList(lattice.id, found, line=lattice.line, path=lattice.path)
+    if without_path:
+        found_in = f"{len(without_path)} lattices have no path to an end, such as {without_path[0]!r}"
+        note(f"WARNING: {found_in}: their lists have one empty text")
+    if unseen:
+        note(f"WARNING: no lattice has the word {', '.join(map(repr, sorted(unseen)))}, which is to be left out")
     if short:
         note(f"note: {short} lists have fewer than {hypotheses} hypotheses: their lattices have no more texts")
 

@@ -57,7 +57,7 @@ def lattices_command(
       attlm tune dev.jsonl --refs dev.ref --kenlm lm.arpa
     """
     check_files({"the input": list(lattices), "--words": [words]}, {"the output": output}, folders=True)
-    left_out = [word for word in leave_out.split(",") if word]
+    left_out = [word.strip() for word in leave_out.split(",") if word.strip()]
     counts = [0, 0]
     lists = lists_from_lattices(
         lattices, words=words, hypotheses=hypotheses, weights=dict(weights), leave_out=left_out, frame_shift=frame_shift

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource, head_of, whole_file
+from attlm_fairseq.files import STDIN, TextSource, head_of, whole_file
 from attlm_fairseq.nbest.formats.keyed import file_name
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
@@ -53,7 +53,7 @@ class SrilmFormat(NbestFormat):
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         path = source.name
-        name = "0" if path == "<stdin>" else _list_id(path)
+        name = "0" if path == STDIN else _list_id(path)
 
         def parse(whole: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
             if line == 1 and _BYTELOG.match(whole):

@@ -3,15 +3,16 @@
 The search is best-first (A*) over texts, not over paths. What it extends is a beginning of a text with all states in which
 paths with this text may be, as determinisation has it. The estimate of what follows is exact, so beginnings are extended only
 if one of the N texts begins with them. Of beginnings with equal estimates the longest goes first: else all texts that cost the
-same would be searched side by side, and there may be millions.
+same would be searched side by side, and there may be millions. Each beginning is that of another text, so if N are better than a
+state of a path, that state is left out.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from heapq import heappop, heappush
-from itertools import count, islice
+from heapq import heappop, heappush, nsmallest
+from itertools import count
 from typing import NamedTuple
 
 from attlm_fairseq.nbest.lattices.lattice import WORDS, Arc, Lattice
@@ -19,6 +20,7 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis
 
 DECIMALS = 4  # of times in seconds
 ROUNDING = 1e-9  # estimates that differ by less, relative to their size, are equal
+SPARE = 64  # beginnings kept in addition to twice as many as are needed
 
 Chain = tuple["Chain", Arc] | None  # the arcs of a path, last first
 
@@ -63,26 +65,31 @@ class _Search:
             onwards = [cost + self.rest[arc.target] for cost, arc in zip(self.costs[state], lattice.arcs[state], strict=True)]
             self.rest[state] = min([self.end_costs.get(state, math.inf), *onwards])
 
-    def texts(self) -> Iterator[Hypothesis]:
-        """Yield the texts, best first."""
+    def texts(self, size: int) -> Iterator[Hypothesis]:
+        """Yield the ``size`` best texts, best first."""
         start = self.lattice.start
         number = count(0, -1)  # of equal estimates, the last one goes first
         queue: list[tuple[float, int, _Text | None, dict[int, _Path] | Chain]] = []
         heappush(queue, (self.rest[start], next(number), None, {start: _Path(0.0, None)}))
-        while queue:
+        most = math.inf  # what the last of the texts may cost
+        while queue and size and math.isfinite(queue[0][0]):
             least, _, text, found = heappop(queue)
             if not isinstance(found, dict):
                 yield self._hypothesis(text, found)
+                size -= 1
                 continue
-            end, by_word = self._extended(found)
+            end, by_word = self._extended(found, most)
             for word, states in reversed(by_word.items()):
                 estimate = min(path.cost + self.rest[state] for state, path in states.items())
                 heappush(queue, (_not_below(least, estimate), next(number), _Text(text, word), states))
-            if end is not None:
+            if end is not None and end.cost <= most:
                 heappush(queue, (_not_below(least, end.cost), next(number), text, end.chain))
+            if len(queue) > 2 * size + SPARE:
+                queue = nsmallest(size, queue)
+                most = queue[-1][0] + ROUNDING * (1.0 + abs(queue[-1][0]))
 
-    def _extended(self, states: dict[int, _Path]) -> tuple[_Path | None, dict[str, dict[int, _Path]]]:
-        """Return the best path that ends here, if one does, and the states after each next word."""
+    def _extended(self, states: dict[int, _Path], most: float) -> tuple[_Path | None, dict[str, dict[int, _Path]]]:
+        """Return the best path that ends here, if one does, and the states after each next word, on paths that cost at most ``most``."""
         here, by_word, end = dict(states), dict[str, dict[int, _Path]](), None
         todo = [(self.place[state], state) for state in here]
         todo.sort()
@@ -93,7 +100,7 @@ class _Search:
                 ended = _Path(path.cost + self.end_costs[state], (path.chain, Arc(state, "", self.lattice.finals[state])))
                 end = ended if end is None or ended.cost < end.cost else end
             for cost, arc in zip(self.costs[state], self.lattice.arcs[state], strict=True):
-                if math.isinf(self.rest[arc.target]):
+                if not path.cost + cost + self.rest[arc.target] <= most or math.isinf(self.rest[arc.target]):
                     continue
                 if arc.word not in self.left_out:
                     self._take(by_word.setdefault(arc.word, {}), path, cost, arc)
@@ -142,7 +149,7 @@ def _not_below(least: float, estimate: float) -> float:
 
 
 def best_texts(lattice: Lattice, size: int, weights: Mapping[str, float] | None = None, left_out: Collection[str] = ()) -> list[Hypothesis]:
-    """Return the ``size`` best texts of a lattice, best first; fewer if it has no more.
+    """Return the ``size`` best texts of a lattice, best first; fewer if it has no more, and none without a path to an end.
 
     Args:
         lattice: the lattice.
@@ -156,12 +163,10 @@ def best_texts(lattice: Lattice, size: int, weights: Mapping[str, float] | None 
         with the times of its words if the lattice has durations.
 
     Raises:
-        InputError: the lattice has a cycle, or no path from its start to an end.
+        InputError: the lattice has a cycle.
     """
     search = _Search(lattice, lattice.weights if weights is None else weights, left_out)
-    if math.isinf(search.rest[lattice.start]):
-        raise lattice.error("has no path from its start to an end")
-    found = list(islice(search.texts(), size))
+    found = list(search.texts(size))
     for rank, hypothesis in enumerate(found, 1):
         hypothesis.rank = rank
     return found

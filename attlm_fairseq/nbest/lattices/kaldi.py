@@ -103,9 +103,12 @@ class _Binary:
         if kind != "vector" or arcs not in (COMPACT, PLAIN):
             raise lattice.error(f"is an FST of the type {quoted(kind)} with arcs {quoted(arcs)}: expected vector, {COMPACT} or {PLAIN}")
         _, flags, _, start, states, _ = self._numbers("<iiQqqq")
-        if flags or not 0 <= start < states:
+        if (start, states) == (-1, 0):
+            start = states = 0
+        elif flags or not 0 <= start < states:
             raise lattice.error(f"has {states} states, the start {start} and the flags {flags}: expected states, a start and no flags")
         lattice.start = start
+        lattice.state(start)
         compact = arcs == COMPACT
         if not compact and lattice.unit is not None:
             raise _without_times(lattice)
@@ -182,26 +185,39 @@ def read_text(source: TextSource, symbols: Mapping[int, str] | None, frame_shift
         fields = text.split()
         if not fields:
             if lattice is not None:
-                yield _whole(lattice)
+                yield _with_words(lattice, symbols)
             lattice = None
         elif lattice is None:
             if len(fields) > 1:
                 raise InputError(f"found {quoted(text.rstrip())}: expected the id of an utterance", path=source.name, line=line)
             lattice = Lattice(fields[0], NAMES, WEIGHTS, start=-1, path=source.name, line=line, unit=frame_shift)
         else:
-            _add_line(lattice, fields, symbols, line)
+            _add_line(lattice, fields, line)
     if lattice is not None:
-        yield _whole(lattice)
+        yield _with_words(lattice, symbols)
 
 
-def _whole(lattice: Lattice) -> Lattice:
+def _with_words(lattice: Lattice, symbols: Mapping[int, str] | None) -> Lattice:
+    """Return a lattice as read, with words in place of their numbers."""
     if lattice.start < 0:
-        raise lattice.error("is empty: expected arcs")
+        lattice.start = 0
+        lattice.state(0)
+    labels = {arc.word for arcs in lattice.arcs for arc in arcs}
+    texts = sorted(label for label in labels if not label.isdecimal() and label not in NO_WORDS)
+    if symbols is not None and texts:
+        raise lattice.error(f"has words, such as {texts[0]!r}, not their numbers: leave --words out")
+    if texts or labels <= NO_WORDS:
+        words = {label: "" if label in NO_WORDS else label for label in labels}
+    elif symbols is None and labels - NO_WORDS != {str(EPSILON)}:
+        raise lattice.error("has numbers for words: give Kaldi's words.txt (--words graph/words.txt)")
+    else:
+        words = {label: "" if label in NO_WORDS else _word(int(label), symbols or {}, lattice) for label in labels}
+    lattice.arcs = [[arc._replace(word=words[arc.word]) for arc in arcs] for arcs in lattice.arcs]
     return lattice
 
 
-def _add_line(lattice: Lattice, fields: list[str], symbols: Mapping[int, str] | None, line: int) -> None:
-    """Add an arc or an end to a lattice."""
+def _add_line(lattice: Lattice, fields: list[str], line: int) -> None:
+    """Add an arc, with its label for a word, or an end to a lattice."""
     compact = fields[-1].count(",") == 2
     *states, costs = fields if "," in fields[-1] else (*fields, "0,0")
     numbers, labels = states[:2], states[2:]
@@ -224,11 +240,4 @@ def _add_line(lattice: Lattice, fields: list[str], symbols: Mapping[int, str] | 
     target, label = int(numbers[1]), labels[-1]
     alignment = costs.split(",")[2] if compact else ""
     lattice.state(target)
-    if symbols is None and label.isdecimal() and int(label) != EPSILON:
-        told = f"has the number {label} for a word: give Kaldi's words.txt (--words graph/words.txt)"
-        raise InputError(f"the lattice of {lattice.id!r} {told}", path=lattice.path, line=line)
-    if symbols is not None and label.isdecimal():
-        word = _word(int(label), symbols, lattice)
-    else:
-        word = "" if label in NO_WORDS or label == str(EPSILON) else label
-    lattice.arcs[state].append(Arc(target, word, scores, alignment.count("_") + 1 if alignment else 0))
+    lattice.arcs[state].append(Arc(target, label, scores, alignment.count("_") + 1 if alignment else 0))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from attlm_fairseq.errors import InputError
 
+MAX_STATES = 1 << 22
 WORDS = "words"  # the number of words, as something that has a weight
 
 
@@ -56,7 +57,9 @@ class Lattice:
     begin: float = 0.0
 
     def state(self, number: int) -> list[Arc]:
-        """Return the arcs from a state, which is added if it is new."""
+        """Return the arcs from a state, which is added if it is new. Raises InputError if the number is too large."""
+        if number >= MAX_STATES:
+            raise self.error(f"has a state with the number {number}: expected less than {MAX_STATES}")
         while len(self.arcs) <= number:
             self.arcs.append([])
         return self.arcs[number]

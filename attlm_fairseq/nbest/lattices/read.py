@@ -9,11 +9,12 @@ from pathlib import Path
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import ByteSource, TextSource
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.lattices import kaldi, slf
 from attlm_fairseq.nbest.lattices.lattice import Lattice
 
 EXPECTED = "lattices of Kaldi (binary or text archives, such as lat.1.gz) or in HTK's format (SLF)"
-_NAME = re.compile(r"lat\.\d+(?:\.gz)?|.+\.(?:lat|slf)(?:\.gz)?")
+_NAME = re.compile(r"lat\.\d+(?:\.gz)?|.+\.(?:lat|slf|htk)(?:\.gz)?")
 
 
 def read_lattices(
@@ -37,9 +38,12 @@ def read_lattices(
 def _files(path: str) -> list[str]:
     if not Path(path).is_dir():
         return [path]
-    found = [file.name for file in Path(path).iterdir() if _NAME.fullmatch(file.name)]
+    files = sorted(file.name for file in Path(path).iterdir() if file.is_file())
+    found = list(filter(_NAME.fullmatch, files))
     if not found:
-        raise InputError("no lattices in this folder: expected files called lat.1.gz, NAME.lat, NAME.slf or NAME.slf.gz", path=path)
+        raise InputError("no lattices in this folder: expected files called lat.1.gz, NAME.lat, NAME.slf or NAME.htk.gz", path=path)
+    if others := [name for name in files if name not in found]:
+        note(f"note: {path}: {len(others)} files with other names than lat.1.gz or NAME.lat are not read, such as {others[0]}")
     in_order = sorted(found, key=lambda name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)])
     return [str(Path(path, name)) for name in in_order]
 

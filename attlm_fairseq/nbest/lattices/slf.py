@@ -1,7 +1,7 @@
 """Lattices in HTK's standard lattice format (SLF), one in a file: of HTK, of SRILM's ``lattice-tool``, of Julius and others.
 
-A word stands on its link, or on the node in which the link ends. The header's ``acscale``, ``lmscale``, ``prscale`` and
-``wdpenalty`` are the decoder's weights.
+A word stands on its link, or on the node in which the link ends. The scales in the header and ``wdpenalty`` are the decoder's
+weights. A scale that is not there is 1, as in SRILM, or 0 for SRILM's further scores ``x1`` to ``x9``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files import STDIN, TextSource
 from attlm_fairseq.nbest.formats.lines import number, quoted
 from attlm_fairseq.nbest.lattices.lattice import WORDS, Arc, Lattice
 
 NO_WORDS = frozenset({"!NULL", "!SENT_START", "!SENT_END", "<s>", "</s>"})
-NAMES = ("acoustic", "lm", "pronunciation")
-_SCORES = {"a": "acoustic", "acoustic": "acoustic", "l": "lm", "language": "lm", "n": "lm", "ngram": "lm", "r": "pronunciation"}
-_SCALES = {"acscale": "acoustic", "lmscale": "lm", "prscale": "pronunciation"}
+USUAL = ("acoustic", "lm")  # 0 in a lattice that lacks them
+_FURTHER = [f"x{number}" for number in range(1, 10)]
+NAMES = (*USUAL, "ngram", "pronunciation", "duration", *_FURTHER)
+_SCORES = {
+    **{"a": "acoustic", "acoustic": "acoustic", "l": "lm", "language": "lm", "n": "ngram", "ngram": "ngram"},
+    **{"r": "pronunciation", "ds": "duration"},
+    **{name: name for name in _FURTHER},
+}
+_SCALES = {"acoustic": "acscale", "lm": "lmscale", "ngram": "ngscale", "pronunciation": "prscale", "duration": "duscale"}
+_ENDINGS = (".lat", ".slf", ".htk")
 _FIELD = re.compile(r"""\s*([^\s=]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\S*)""")
 _HEADER = re.compile(r"\ufeff?(?:[ \t]*(?:#.*)?\r?\n)*[ \t]*(?:VERSION|V|UTTERANCE|U|SUBLAT|S|base|lmname|lmscale|NODES|N|LINKS|L)\s*=")
 _ESCAPE = re.compile(r"\\([0-7]{3}|.)")
@@ -31,8 +38,9 @@ def is_slf(beginning: bytes) -> bool:
 
 
 def name_of(path: str) -> str:
-    """Return the id of the utterance whose lattice is in this file: its name without ``.gz``, ``.lat`` or another ending."""
-    return PurePath(path.removesuffix(".gz")).stem
+    """Return the id of the utterance whose lattice is in this file: its name without ``.gz``, ``.lat``, ``.slf`` and ``.htk``."""
+    name = PurePath(path.removesuffix(".gz")).name
+    return next((name.removesuffix(ending) for ending in _ENDINGS if name.endswith(ending)), name)
 
 
 class _Reader:
@@ -52,6 +60,8 @@ class _Reader:
                 raise self._error("has sub-lattices, which are not read", line)
             if text.strip() and not text.lstrip().startswith("#"):
                 self._read(self._fields(text, line), line)
+        if self.source.name == STDIN and (named := self._header.get("UTTERANCE", self._header.get("U"))):
+            self.lattice.id = PurePath(named).stem
         return self._lattice()
 
     def _fields(self, text: str, line: int) -> dict[str, str]:
@@ -90,7 +100,7 @@ class _Reader:
         unit = self._unit()
         has_times = 0 < len(self._nodes) == len(self._times)
         named = {_SCORES[name] for fields, _ in self._links for name in fields if name in _SCORES}
-        lattice.names = tuple(name for name in NAMES if name in named)
+        lattice.names = tuple(name for name in NAMES if name in named or (named and name in USUAL))
         for fields, line in self._links:
             start, end = (self._node(fields, names, line) for names in (("S", "START"), ("E", "END")))
             word = fields.get("W", fields.get("WORD", self._nodes.get(end, "")))
@@ -123,8 +133,10 @@ class _Reader:
         lattice.finals[end] = (0.0,) * len(lattice.names)
 
     def _set_weights(self, unit: float | None) -> None:
-        scales = {name: self._number(self._header.get(scale, "1"), scale) for scale, name in _SCALES.items()}
-        weights = {name: scales[name] for name in self.lattice.names}
+        weights = {}
+        for name in self.lattice.names:
+            scale = _SCALES.get(name, f"{name}scale")
+            weights[name] = self._number(self._header.get(scale, "0" if name in _FURTHER else "1"), scale)
         penalty = self._number(self._header.get("wdpenalty", "0"), "wdpenalty")
         self.lattice.weights = {**weights, WORDS: penalty * (1.0 if unit is None else unit)}
 
