@@ -9,7 +9,8 @@ The rule for a file with one text per line:
 | ``"id"`` | every line carries an utterance id, ``id text`` or ``text (id)``; some lines may match no list |
 | None | by id if the lines carry distinct ids, exactly those of the lists; else by order |
 
-An STM file (NIST) is read by its fields: its ids are those of the recordings, and the segments of a recording are joined.
+An STM file (NIST) is read by its fields: its ids are those of the recordings, and the segments of a recording are joined. So are the
+words of a CTM file, in the order of their begin times. A recording without words has no line there.
 
 In a JSON file, or a table with a header, the field names tell ids and texts apart (``formats/keys.py``). The text of an
 utterance is its reference, or its only text. Ids in such a file count like ids on lines.
@@ -54,6 +55,9 @@ _STM = re.compile(  # file, channel, speaker, begin, end, perhaps a label, words
     r"(?:\s+(?P<label><(?!(?i:unk)>)[^<>\s]*>))?(?P<text>\s.*)?",
     re.DOTALL,
 )
+_CTM = re.compile(
+    r"\s*(?P<id>\S+)\s+(?P<channel>\S+)\s+(?P<begin>[0-9]+(?:\.[0-9]*)?)\s+[0-9]+(?:\.[0-9]*)?\s+(?P<word>\S+)(?:\s+-?[0-9.e+-]+)?\s*"
+)
 _STM_IGNORED = "ignore_time_segment_in_scoring"  # the text of a segment that no scorer counts
 _STM_MARKUP = re.compile(r"(?:^|\s)(?:[{}]|\([^()\s]+\))(?=\s|$)")  # alternatives `{ a / b }` and words that may be missing `(uh)`
 _NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*)", re.DOTALL)  # the last number of an id
@@ -68,12 +72,14 @@ class TextFile:
         lines: the texts.
         ids: ids that the file holds apart from the texts (JSON, tables); None if it has none.
         option: the command-line option that decides how lines are matched, for messages.
+        sparse: whether a list without a line has a text without words, as in CTM.
     """
 
     path: str
     lines: Sequence[str]
     ids: Sequence[str] | None = None
     option: str = REFS_BY
+    sparse: bool = False
 
     @property
     def force_order(self) -> str:
@@ -121,7 +127,26 @@ def _reference_file(path: str) -> TextFile:
 
 def _text_lines(path: str, source: TextSource) -> TextFile:
     lines = _without_ends(list(source.lines()))
-    return _stm_file(path, lines) or TextFile(path, lines)
+    return _stm_file(path, lines) or _ctm_file(path, lines) or TextFile(path, lines)
+
+
+def _ctm_file(path: str, lines: Sequence[str], option: str = REFS_BY) -> TextFile | None:
+    """Return the text of each recording of a CTM file, its words in the order of their begin times; None for any other file.
+
+    Raises InputError if a recording has words of two channels.
+    """
+    rows = {number: line for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith(";;")}
+    found = {number: row for number, line in rows.items() if (row := _CTM.fullmatch(line))}
+    if not found or len(found) < len(rows):
+        return None
+    words: dict[str, list[tuple[float, str]]] = {}
+    channels: dict[str, str] = {}
+    for number, row in found.items():
+        _one_channel(channels, row, path, number)
+        words.setdefault(row["id"], []).append((float(row["begin"]), row["word"]))
+    note(f"note: {path} is read as CTM: the ids are those of the recordings, and a list without a line has no words")
+    texts = [" ".join(word for _, word in sorted(of_recording, key=itemgetter(0))) for of_recording in words.values()]
+    return TextFile(path, texts, list(words), option, sparse=True)
 
 
 def _segment(line: str) -> re.Match[str] | None:
@@ -163,13 +188,8 @@ def _stm_file(path: str, lines: Sequence[str]) -> TextFile | None:
             continue
         if found["label"] and not all_labelled and "," not in found["label"]:
             text = f"{found['label']} {text}".strip()  # a word such as <noise>: only labels with a comma are sure
-        if text and (channel := channels.setdefault(found["id"], found["channel"])) != found["channel"]:
-            raise InputError(
-                f"found channel {found['channel']} after channel {channel} of {found['id']!r}, expected one channel of each recording: "
-                "keep the lines of one channel in a file of its own",
-                path=path,
-                line=number,
-            )
+        if text:
+            _one_channel(channels, found, path, number)
         marked += _STM_MARKUP.search(text) is not None
         of_recording.append((float(found["begin"]), text))
     texts = {name: " ".join(text for _, text in sorted(found, key=itemgetter(0)) if text) for name, found in segments.items() if found}
@@ -182,6 +202,17 @@ def _stm_file(path: str, lines: Sequence[str]) -> TextFile | None:
             "such as (uh), which count as words: error rates will be too high"
         )
     return TextFile(path, list(texts.values()), list(texts))
+
+
+def _one_channel(channels: dict[str, str], found: re.Match[str], path: str, line: int) -> None:
+    """Keep the channel of a line's recording. Raises InputError if an earlier line of it has another one."""
+    if (channel := channels.setdefault(found["id"], found["channel"])) != found["channel"]:
+        raise InputError(
+            f"found channel {found['channel']} after channel {channel} of {found['id']!r}, expected one channel of each recording: "
+            "keep the lines of one channel in a file of its own",
+            path=path,
+            line=line,
+        )
 
 
 def _texts_by_name(text: str) -> dict[str, str] | None:
@@ -314,6 +345,8 @@ def match_lines(ids: Sequence[str], file: TextFile, by: By | None = None) -> Mat
         InputError: the numbers of lines and lists differ, ids are missing, repeated or of no list, an id is not a
             line number (``by`` is "number"), or the file is ambiguous.
     """
+    if file.sparse:
+        return _match_sparse(ids, file, by)
     if by == "number":
         return MatchedLines(file, [file.lines[_line_number(name, file)] for name in ids])
     if by != "order":
@@ -334,6 +367,17 @@ def match_lines(ids: Sequence[str], file: TextFile, by: By | None = None) -> Mat
             path=file.path,
         )
     return MatchedLines(file, list(file.lines))
+
+
+def _match_sparse(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLines:
+    """Match by ids; lists without a line have no words. Raises InputError if the file has none of the ids, or others."""
+    names = file.ids or ()
+    known, texts = set(ids), dict(zip(names, file.lines, strict=True))
+    left_over = [name for name in names if name not in known]
+    if not known.intersection(names) or (left_over and by is None):
+        more = "" if len(left_over) == len(names) else f"; {file.option} id leaves lines over"
+        raise InputError(f"no list has the id {left_over[0]!r} (the first list is {ids[0]!r}){more}", path=file.path)
+    return MatchedLines(file, [texts.get(name, "") for name in ids], True, left_over)
 
 
 def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLines | None:
@@ -486,7 +530,8 @@ def read_further(
             return in_order_of(first, lists, path, first_path)
     ids = [nbest.id for nbest in first]
     try:
-        found = match_lines(ids, TextFile(path, _without_ends(lines), option=option), by)
+        texts = _without_ends(lines)
+        found = match_lines(ids, _ctm_file(path, texts, option) or TextFile(path, texts, option=option), by)
     except InputError as error:
         raise InputError(f"{error}{f'; if it holds n-best lists, say --format {form.name}' if form else ''}") from None
     if format_name != TEXT:

@@ -53,6 +53,7 @@ EXTRAS = {
     "ray": "ray",
     "pyarrow": "ray",
 }
+OF_ONE_FILE = ("tune", "rescore", "learn", "jackknife")  # commands that take the lists of one file
 OWN = ("attlm_fairseq", "attlm_cli")
 
 
@@ -115,6 +116,10 @@ class Commands(cloup.Group):
                 warnings.simplefilter("default", InputWarning)
                 warnings.showwarning = show_warning  # type: ignore[assignment]  # the documented way to replace it
                 return super().invoke(context)
+        except click.UsageError as error:
+            if "extra argument" in error.message and error.ctx is not None and error.ctx.info_name in OF_ONE_FILE:
+                error.message += "; `attlm convert A B -o all.jsonl` joins several files of lists"
+            raise
         except KeyboardInterrupt as error:
             click.echo(f"\nattlm: interrupted{f'; {error}' if error.args else ''}", err=True)
             raise SystemExit(130) from None  # the exit code of a program ended by Ctrl-C

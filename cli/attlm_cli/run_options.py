@@ -271,7 +271,7 @@ ARITHMETIC = (
         "--memory",
         default=MEMORY,
         show_default=True,
-        help="Memory for the scoring of neural LMs, in addition to the models and the lists: 500M, 4G.",
+        help="Memory for the scoring of neural LMs, in addition to the models and the lists: 500M, 4G; at least 128M.",
     ),
 )
 

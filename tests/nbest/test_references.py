@@ -14,7 +14,15 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, write_one_best
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.references import TextFile, attach_references, match_lines, read_further, read_references, read_texts
+from attlm_fairseq.nbest.references import (
+    TextFile,
+    attach_references,
+    match_lines,
+    read_further,
+    read_references,
+    read_texts,
+    with_known_references,
+)
 from attlm_fairseq.verbs.inputs import ReferenceFiles, with_references
 
 
@@ -470,6 +478,34 @@ def test_a_damaged_line_of_stm_is_refused_and_a_text_is_no_stm(line, tmp_path):
     text = "\n".join([line, "u1 1 spk 0 1 text"])
     (file,) = read_references([write(tmp_path / "text", f"{text}\n".encode())])
     assert file == TextFile(str(tmp_path / "text"), text.split("\n"))
+
+
+CTM = """\
+;; a comment
+u2 1 0.50 0.20 cat 0.9
+u2 1 0.10 0.30 the 0.875
+u1 A 1 2 hello
+
+"""
+
+
+def test_ctm_is_read_by_its_words(tmp_path):
+    path = write(tmp_path / "ref.ctm", CTM.encode())
+    with collected() as told:
+        files = read_references([path])
+    assert told == [f"note: {path} is read as CTM: the ids are those of the recordings, and a list without a line has no words"]
+    assert [nbest.references for nbest in attach_references(lists("u1", "u2", "u3"), files)] == [("hello",), ("the cat",), ("",)]
+    with pytest.raises(InputError, match=r"no list has the id 'u2' \(the first list is 'u1'\); --refs-by id leaves lines over"):
+        attach_references(lists("u1", "u3"), files)
+    assert [nbest.references for nbest in attach_references(lists("u1", "u3"), files, "id")] == [("hello",), ("",)]
+    with pytest.raises(InputError, match=r"no list has the id 'u2' \(the first list is 'a'\)$"):
+        attach_references(lists("a", "b"), files)
+    kept, by = with_known_references(lists("u1", "u3"), files)
+    assert ([nbest.id for nbest in kept], by) == (["u1"], "id")
+    with pytest.raises(InputError, match=r"two:6: found channel 2 after channel 1 of 'u2'"):
+        read_references([write(tmp_path / "two", f"{CTM}u2 2 3 0.5 word\n".encode())])
+    (file,) = read_references([write(tmp_path / "text", f"{CTM}u2 1 3 words\n".encode())])
+    assert file.ids is None
 
 
 @pytest.mark.parametrize("by", [None, "id"])

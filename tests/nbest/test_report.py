@@ -297,6 +297,17 @@ def test_commands_write_it(folder):
     assert not (folder / "no.html").exists()
 
 
+def test_two_files_are_compared_without_weights(folder):
+    (folder / "other.json").write_text((folder / "dev.json").read_text())
+    run("eval", "dev.json", "other.json", "--report", "two.html")
+    page = (folder / "two.html").read_text()
+    Page(page)
+    assert "Weights" not in page
+    assert "Decision" not in page
+    run("eval", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--report", "one.html")
+    assert "Decision: max" in (folder / "one.html").read_text()
+
+
 def test_confusions_pair_the_units_of_reference_and_text():
     wer = make_metric("wer")
     assert report.confusions("a b c", "a x c", wer) == [("b", "x")]

@@ -207,6 +207,17 @@ def test_what_is_wrong_in_a_file_of_conversations(content, message, tmp_path):
         ContextSpec("file", str(tmp_path / "map")).conversations(["a-1", "a-2"])
 
 
+def test_tabs_separate_ids_with_spaces(tmp_path):
+    (tmp_path / "map").write_text("\na 1\tx y\t2\na 2\tx y\t1\n")
+    assert ContextSpec("file", str(tmp_path / "map")).conversations(["a 1", "a 2"]) == {"x y": [1, 0]}
+    (tmp_path / "map").write_text("a 1 x 2\na 2 x 1\n")
+    with pytest.raises(InputError, match="separate the fields by tabs if an id has spaces"):
+        ContextSpec("file", str(tmp_path / "map")).conversations(["a 1", "a 2"])
+    (tmp_path / "map").write_text("a 1 x\n")
+    with pytest.raises(InputError, match="expected a number after list id and conversation; tabs separate fields with spaces"):
+        ContextSpec("file", str(tmp_path / "map")).conversations(["a 1"])
+
+
 def test_documents_know_the_lines_of_their_file():
     documents = [list(document) for group in parse_context("blank").documents(["", "a", "b", " ", "", "c", ""]) for document in group]
     assert documents == [[(0, 2, "a"), (1, 3, "b")], [(2, 6, "c")]]

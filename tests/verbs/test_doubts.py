@@ -94,3 +94,11 @@ def test_another_lm_than_that_of_the_weights_is_warned_of():
     assert set(config.tuned_with) == {"kenlm", "lm"}
     assert config.tuned_on not in repr(config)
     assert not config.with_weights({"kenlm": 1.0, "lm": 2.0, "score": 3.0, "words": 0.0, "rank": 0.0}).tuned_with
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("command", "joins"), [("tune", True), ("rescore", True), ("score", False)])
+def test_several_files_for_a_command_of_one_are_told_how_to_join(command, joins):
+    told = run(command, "dev.json", "dev.json", code=2).stderr
+    assert "unexpected extra argument (dev.json)" in told
+    assert ("`attlm convert A B -o all.jsonl` joins several files of lists" in told) == joins

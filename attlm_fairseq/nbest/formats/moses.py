@@ -29,7 +29,7 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 DECODER = "decoder"  # the score of the total field, as the decoder wrote it
 KEPT = "DecoderTotal"  # the feature in which it is kept when rescoring replaces that field
 WORD_SCORES = "WordScores"  # Marian's, one value a word: not a feature
-_FIRST_LINE = re.compile(r"\s*[^\s|]+[ \t]*\|\|\|")
+_FIRST_LINE = re.compile(r"\s*[^\s|{\[][^\s|]*[ \t]*\|\|\|")  # not JSON in which a text has |||
 NO_TOTAL = f"No{KEPT}"  # the feature which says that the decoder had no total, and that the field is the total of rescoring
 _HAS_KEPT = re.compile(rf"(?<!\S)({KEPT}|{NO_TOTAL})=")
 _BARE = re.compile(r"f\d+")  # what scores without a name are called: a missing one is an error

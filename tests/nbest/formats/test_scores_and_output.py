@@ -682,3 +682,10 @@ def test_word_confidences_of_an_earlier_rescoring_go(text):
     assert "word_confidences" not in written
     assert [hypothesis["text"] for hypothesis in written["hyps"]] == ["b", "a"]
     assert written.keys() == {*json.loads(text)} - {"word_confidences"}
+
+
+def test_json_with_bars_in_its_first_text_is_not_moses():
+    for text in ('{"id":"1","hyps":[{"text":"a ||| b","scores":{"am":-1}}]}\n', '["a|||b",["c",-1]]\n'):
+        found = format_of(text)
+        assert found is None or found.name != "moses", text
+    assert format_of("0 ||| a b ||| lm= -1 ||| -1\n").name == "moses"
