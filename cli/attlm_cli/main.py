@@ -118,7 +118,8 @@ class Commands(cloup.Group):
                 return super().invoke(context)
         except click.UsageError as error:
             if "extra argument" in error.message and error.ctx is not None and error.ctx.info_name in OF_ONE_FILE:
-                error.message += "; `attlm convert A B -o all.jsonl` joins several files of lists"
+                told = f"{error.message}; `attlm convert A B -o all.jsonl` joins several files of lists"
+                raise click.UsageError(told, error.ctx) from None
             raise
         except KeyboardInterrupt as error:
             click.echo(f"\nattlm: interrupted{f'; {error}' if error.args else ''}", err=True)
