@@ -53,7 +53,7 @@ def lattices_command(
     \b
     Examples:
       attlm lattices exp/decode_dev/lat.*.gz --words exp/graph/words.txt -n 200 -o dev.jsonl
-      attlm lattices slf/ --leave-out SIL,[noise] -o dev.jsonl
+      attlm lattices slf/ --leave-out 'SIL,[noise]' -o dev.jsonl
       attlm tune dev.jsonl --refs dev.ref --kenlm lm.arpa
     """
     check_files({"the input": list(lattices), "--words": [words]}, {"the output": output}, folders=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.nbest.formats.lines import distinct, quoted
 from attlm_fairseq.nbest.nbest_list import NbestList, Sausage
@@ -25,7 +24,7 @@ def write_ctm(lists: Iterable[NbestList], path: str) -> None:
     with whole_file(path) as out:
         for nbest in distinct(lists, "ctm"):
             if not nbest.id or re.search(r"\s", nbest.id) or nbest.id.startswith(";;"):
-                raise InputError(f"the id {quoted(nbest.id)} is empty, has white space in it or begins with ;; - ctm lines cannot hold it")
+                raise nbest.error(f"the id {quoted(nbest.id)} is empty, has white space in it or begins with ;; - ctm lines cannot hold it")
             assert nbest.sausage is not None, "a list without confidences"
             if not told and nbest.sausage.answer and not nbest.sausage.times:
                 out.write(NO_TIMES)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.lines import distinct, one_line, quoted
@@ -37,7 +36,7 @@ def write_one_best(lists: Iterable[NbestList], path: str, style: str = "text") -
     with whole_file(path) as out:
         for nbest in _told_of_order(lists) if style == "text" else distinct(lists, f"1best-{style}"):
             if style != "text" and (re.search(r"\s", nbest.id) or not nbest.id):
-                raise InputError(f"the id {quoted(nbest.id)} is empty or has white space in it: {style} lines cannot hold it")
+                raise nbest.error(f"the id {quoted(nbest.id)} is empty or has white space in it: {style} lines cannot hold it")
             out.write(line_of(nbest.id, one_line(nbest.hypotheses[0].text)) + "\n")
 
 
