@@ -75,17 +75,18 @@ def convert_parts(
     *,
     text: str | TextPipeline = "",
     scores: Mapping[str, Numbers] | None = None,
+    prefix_ids: bool = False,
 ) -> Converted:
     """Convert the lists of several files or folders, in this order, to one output, as ``convert`` does.
 
-    A list without an id that is alone in its file gets the file's name without its ending as id. What only a file's
-    own format keeps is lost.
+    A list without an id that is alone in its file gets the file's name without its ending as id. With ``prefix_ids`` this name
+    and a dash stand before every id of the file. What only a file's own format keeps is lost.
 
     Raises:
         InputError: as ``convert``, or two lists have the same id.
     """
     path = _new_output(path, to)
-    return _converted(None, _after(text_pipeline(text).load(), _of_parts(files)), path, to, scores, as_new_lists=True)
+    return _converted(None, _after(text_pipeline(text).load(), _of_parts(files, prefix_ids)), path, to, scores, as_new_lists=True)
 
 
 def _after(text: TextPipeline, lists: Iterable[NbestList]) -> Iterator[NbestList]:
@@ -101,21 +102,33 @@ def _after(text: TextPipeline, lists: Iterable[NbestList]) -> Iterator[NbestList
         yield replace(nbest, hypotheses=hypotheses, references=tuple(map(text.prepared, nbest.references)))
 
 
-def _of_parts(files: Iterable[NbestFile]) -> Iterator[NbestList]:
+def _of_parts(files: Iterable[NbestFile], prefix_ids: bool) -> Iterator[NbestList]:
     seen = SeenIds()
-    for nbest in chain.from_iterable(map(_of_part, files)):
+    for nbest in chain.from_iterable(map(_prefixed if prefix_ids else _of_part, files)):
         if not seen.add(nbest.id):
-            named = ", the name of its file" if nbest.verbatim is not None and nbest.verbatim.numbered else ""
-            raise nbest.error(f"an earlier list has the id {nbest.id!r}{named}, too: expected another id for each list of these files")
+            named = ", the name of its file" if nbest.verbatim is not None and nbest.verbatim.numbered and not prefix_ids else ""
+            more = "" if prefix_ids else " (--prefix-ids puts the name of its file before each)"
+            told = f"an earlier list has the id {nbest.id!r}{named}, too: expected another id for each list of these files{more}"
+            raise nbest.error(told)
         yield nbest
+
+
+def _prefixed(file: NbestFile) -> Iterator[NbestList]:
+    name = _name_of(file)
+    return (replace(nbest, id=f"{name}-{nbest.id}") for nbest in file.open()[1])
+
+
+def _name_of(file: NbestFile) -> str:
+    """Return the name of a file or folder without its ending."""
+    return Path(Path(str(file)).name.removesuffix(".gz")).stem
 
 
 def _of_part(file: NbestFile) -> Iterator[NbestList]:
     _, opened = file.open()
     first = next(opened)
     second = next(opened, None)
-    if second is None and first.verbatim is not None and first.verbatim.numbered and (name := Path(str(file)).name) != "-":
-        first = replace(first, id=Path(name.removesuffix(".gz")).stem)
+    if second is None and first.verbatim is not None and first.verbatim.numbered and str(file) != "-":
+        first = replace(first, id=_name_of(file))
     yield first
     if second is not None:
         yield second

@@ -42,6 +42,7 @@ from attlm_fairseq.verbs.inputs import NbestFile
     multiple=True,
     help="Add the score NAME from FILE, which has one number per line: one for each hypothesis, in the order of the lists. Repeatable.",
 )
+@cloup.option("--prefix-ids", is_flag=True, help="Put the name of its file and a dash before each id, if files share ids.")
 def convert_command(
     nbest: tuple[str, ...],
     output: str,
@@ -49,6 +50,7 @@ def convert_command(
     to: str | None,
     text: TextPipeline,
     scores: tuple[tuple[str, str], ...],
+    prefix_ids: bool,
 ) -> None:
     """Convert the lists of NBEST to another format.
 
@@ -71,8 +73,10 @@ def convert_command(
         raise InputError("--scores: two scores have the same name: name them apart")
     files = [NbestFile(path, format_name) for path in nbest]
     to = to or _format_of_name(output)
-    one = len(files) == 1
-    found = convert(files[0], output, to, text=text, scores=by_name) if one else convert_parts(files, output, to, text=text, scores=by_name)
+    if len(files) == 1 and not prefix_ids:
+        found = convert(files[0], output, to, text=text, scores=by_name)
+    else:
+        found = convert_parts(files, output, to, text=text, scores=by_name, prefix_ids=prefix_ids)
     note(f"{found.list_count} lists, {found.hypothesis_count} hypotheses")
 
 

@@ -302,6 +302,7 @@ def test_several_inputs_become_one_output(tmp_path, monkeypatch):
     assert [nbest.id for nbest in attlm.read_nbest("talks.jsonl")] == ["talk.1", "talk.2", "0"]
     result = run("convert", "more.csv", "more.csv", "-o", "twice.jsonl", code=2)
     assert "more.csv:2: an earlier list has the id 'u1', too: expected another id for each list of these files" in result.output
+    assert "(--prefix-ids puts the name of its file before each)" in result.output
     assert not Path("twice.jsonl").exists()
 
 
@@ -445,3 +446,15 @@ def test_texts_in_the_order_of_the_numbers_are_compared_with_generated_lists(tmp
         run("eval", *files, "--metric", "wer", "--refs-by", by).stdout.splitlines()[2].split() for by in ("number", "order")
     )
     assert (by_number[1], by_order[1] != "0.00") == ("0.00", True)
+
+
+def test_files_that_share_ids_are_joined_with_their_names_before_the_ids(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("dev1.jsonl", "dev2.v3.jsonl"):
+        Path(name).write_text('{"id": "u1", "hyps": [{"text": "a"}]}\n{"id": "u2", "hyps": [{"text": "b"}]}\n')
+    run("convert", "dev1.jsonl", "dev2.v3.jsonl", "-o", "all.jsonl", "--prefix-ids")
+    assert [nbest.id for nbest in attlm.read_nbest("all.jsonl")] == ["dev1-u1", "dev1-u2", "dev2.v3-u1", "dev2.v3-u2"]
+    run("convert", "dev1.jsonl", "-o", "one.jsonl", "--prefix-ids")
+    assert [nbest.id for nbest in attlm.read_nbest("one.jsonl")] == ["dev1-u1", "dev1-u2"]
+    told = run("convert", "dev1.jsonl", "dev1.jsonl", "-o", "twice.jsonl", "--prefix-ids", code=2).output
+    assert "an earlier list has the id 'dev1-u1', too: expected another id for each list of these files\n" in told
