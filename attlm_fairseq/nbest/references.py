@@ -482,7 +482,7 @@ def sorted_as_text(ids: Sequence[str]) -> str | None:
 
 
 def read_texts(path: str, by: By | None = None) -> list[NbestList]:
-    """Read one text per line as lists of one hypothesis. Their ids come from the lines, or are their positions from 0.
+    """Read one text per line, or the texts of a CTM file, as lists of one hypothesis. Ids come from the lines, or are their positions.
 
     Args:
         path: the file.
@@ -492,7 +492,11 @@ def read_texts(path: str, by: By | None = None) -> list[NbestList]:
     Raises:
         InputError: the file cannot be read, or not every line has an id of its own.
     """
-    return list(TextFormat("order" if by == "number" else by).read(TextSource(path, "one text per line")))
+    text = "".join(TextSource(path, "one text per line").pieces())
+    ctm = _ctm_file(path, _without_ends(list(TextSource(path, text=text).lines())))
+    if ctm is not None and ctm.ids is not None:
+        return [_one_text(name, words) for name, words in zip(ctm.ids, ctm.lines, strict=True)]
+    return list(TextFormat("order" if by == "number" else by).read(TextSource(path, text=text)))
 
 
 def read_further(

@@ -504,6 +504,7 @@ def test_ctm_is_read_by_its_words(tmp_path):
     assert ([nbest.id for nbest in kept], by) == (["u1"], "id")
     with pytest.raises(InputError, match=r"two:6: found channel 2 after channel 1 of 'u2'"):
         read_references([write(tmp_path / "two", f"{CTM}u2 2 3 0.5 word\n".encode())])
+    assert [(nbest.id, nbest.hypotheses[0].text) for nbest in read_texts(str(path))] == [("u2", "the cat"), ("u1", "hello")]
     (file,) = read_references([write(tmp_path / "text", f"{CTM}u2 1 3 words\n".encode())])
     assert file.ids is None
 
