@@ -60,7 +60,7 @@ def write_report(
 
 
 def note_samples(utterances: Iterable[int], grouped: bool, also: str = "") -> list[str]:
-    """Log how many lists are not samples of their own, and return that line for the report.
+    """Log how many lists are not samples of their own, and if there is one sample; return these lines for the report.
 
     Args:
         utterances: sample number of each list, see ``MeasuredLists.utterances``.
@@ -70,14 +70,19 @@ def note_samples(utterances: Iterable[int], grouped: bool, also: str = "") -> li
     utterances = list(utterances)
     samples = len(set(utterances))
     repeats = len(utterances) - samples
-    if not repeats:
-        return []
+    lines = _of_repeats(utterances, repeats, grouped, also) if repeats else []
+    if samples == 1:
+        lines.append("one list, or lists that count as one, have no interval: its ends are the figure itself")
+    for line in lines:
+        note(f"note: {line}")
+    return [f"{line}." for line in lines]
+
+
+def _of_repeats(utterances: Sequence[int], repeats: int, grouped: bool, also: str) -> list[str]:
     same = f"{repeats} of {len(utterances)} lists repeat the references or the hypotheses of another"
     if grouped:
-        same = f"{len(utterances)} lists are of {samples} conversations or groups"
-    line = f"{same}: such lists count as one for intervals and p-values{also}"
-    note(f"note: {line}")
-    return [f"{line}."]
+        same = f"{len(utterances)} lists are of {len(utterances) - repeats} conversations or groups"
+    return [f"{same}: such lists count as one for intervals and p-values{also}"]
 
 
 def rounded(interval: Interval) -> list[float]:

@@ -102,3 +102,11 @@ def test_several_files_for_a_command_of_one_are_told_how_to_join(command, joins)
     told = run(command, "dev.json", "dev.json", code=2).stderr
     assert "unexpected extra argument (dev.json)" in told
     assert ("`attlm convert A B -o all.jsonl` joins several files of lists" in told) == joins
+
+
+@pytest.mark.usefixtures("folder")
+def test_one_list_has_no_interval():
+    lines = write("lists").read_text().splitlines()
+    for count in (1, 2):
+        Path("some").write_text("\n".join(lines[:count]) + "\n")
+        assert ("note: one list, or lists that count as one, have no interval" in run("eval", "some").stderr) == (count == 1)
