@@ -839,10 +839,10 @@ def test_the_metric_may_see_another_text(folder):
         "WARNING: the hypotheses of 1 of 1 lists carry subword marks (@@), their references do not: WER compares pieces with words; "
         "--metric-text join-subwords:bpe joins them for the metric"
     )
-    assert result.stderr.splitlines() == [warning] * 2
+    assert [line for line in result.stderr.splitlines() if line.startswith("WARNING")] == [warning] * 2
     result = run("eval", "gen", "--refs", "refs", "--metric-text", steps)
     assert wers(result) == ["0.00"]
-    assert (result.stderr, f"|text:{steps}|" in result.stdout) == ("", True)
+    assert ("WARNING" in result.stderr, f"|text:{steps}|" in result.stdout) == (False, True)
     assert "25.00" in run("eval", "gen", "--refs", "refs", "--metric-text", "join-subwords:bpe").stdout
 
     assert warning in run("tune", "gen", "--refs", "refs").stderr

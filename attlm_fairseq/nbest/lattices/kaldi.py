@@ -230,7 +230,7 @@ def _add_line(lattice: Lattice, fields: list[str], line: int) -> None:
         lattice.start = state
     if costs.lower().startswith("infinity,infinity"):  # no end, and no arc
         return
-    found = [number(cost, "a cost", lattice.path, line) for cost in costs.split(",")[:2]]
+    found = [number(cost or "0", "a cost", lattice.path, line) for cost in costs.split(",")[:2]]
     scores = (-found[0], -found[1])
     if len(numbers) == 1:
         lattice.finals[state] = scores

@@ -172,8 +172,8 @@ def test_what_cannot_be_opened(tmp_path):
         ("1\n00:00:01,000 --> 00:00:02,000\nhello\n\n2\n00:00:02,000 --> 00:00:03,000\nworld\n", "subtitles: one text for each time"),
         ("WEBVTT\n\n00:01.000 --> 00:02.000\nhello\n", "subtitles: one text for each time"),
         ("start\tend\ttext\n0\t1200\thello\n", "Whisper's table of segments"),
-        ("VERSION=1.0\nN=2 L=1\nI=0 t=0.0\n", "a lattice \\(SLF\\): .*lattice-tool -read-htk"),
-        ("utt1 \n0 1 a 1.25,3.5,1_2_3\n1 2 b ,,4_5\n2 0,0,\n\n", "a lattice of Kaldi: .*lattice-to-nbest"),
+        ("VERSION=1.0\nN=2 L=1\nI=0 t=0.0\n", "a lattice \\(SLF\\): .*`attlm lattices FOLDER"),
+        ("utt1 \n0 1 a 1.25,3.5,1_2_3\n1 2 b ,,4_5\n2 0,0,\n\n", "a lattice of Kaldi: .*`attlm lattices FILE"),
         ("wav utt1\ncandidate -1.25 a b\n\nwav utt2\ncandidate -1.5 a c\n", "WeNet's n-best output"),
     ],
 )
