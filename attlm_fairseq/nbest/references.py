@@ -376,7 +376,7 @@ def _match_sparse(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedL
     left_over = [name for name in names if name not in known]
     if not known.intersection(names) or (left_over and by is None):
         more = "" if len(left_over) == len(names) else f"; {file.option} id leaves lines over"
-        raise InputError(f"no list has the id {left_over[0]!r} (the first list is {ids[0]!r}){more}", path=file.path)
+        raise InputError(f"no list has the id {left_over[0]!r} (the first list is {ids[0] if ids else ''!r}){more}", path=file.path)
     return MatchedLines(file, [texts.get(name, "") for name in ids], True, left_over)
 
 
