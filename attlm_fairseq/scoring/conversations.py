@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 
 SIDE_BY_SIDE = 32  # conversations scored together; fixed, so that scores do not depend on devices or the order of a file
+BY_TABS = "; if an id has spaces, separate the fields by tabs"
 EXPECTED = "expected all, id:REGEX, file:FILE or blank"
 
 Kind = Literal["all", "id", "file", "blank"]
@@ -145,24 +146,24 @@ def parse_context(text: str, folder: Path = Path()) -> ContextSpec:
 def read_conversation_file(path: Path) -> dict[str, tuple[str, float]]:
     """Return conversation and time by list id, from lines ``list-id conversation [time]``; time is 0 if absent.
 
-    Fields are separated by tabs, so that ids may hold spaces, or by white space if the first line has no tab.
+    White space separates the fields. If the lines have such fields between tabs alone, tabs do, and ids may hold spaces.
 
     Raises:
         InputError: the file cannot be read, a line has too few or too many fields, only some lines have a time, a
             time is not a finite number, or a list is there twice.
     """
+    source = TextSource(str(path), "list-id conversation [time]")
+    lines = {number: line.strip() for number, line in enumerate(source.lines(), 1) if line.strip()}
+    rows = {number: line.split() for number, line in lines.items()}
+    by_tabs = {number: [field.strip() for field in line.split("\t")] for number, line in lines.items()}
+    if not _is_regular(rows.values()) and _is_regular(by_tabs.values()):
+        rows = by_tabs
     found: dict[str, tuple[str, float]] = {}
     timed: bool | None = None
-    separator: str | None = None
-    for number, line in enumerate(TextSource(str(path), "list-id conversation [time]").lines(), 1):
-        if not line.strip():
-            continue
-        separator = "\t" if not found and "\t" in line.strip() else separator
-        fields = [field.strip() for field in line.split(separator)] if separator else line.split()
+    for number, fields in rows.items():
         if len(fields) not in (2, 3) or (timed is not None and timed != (len(fields) == 3)):
             expected = "list-id conversation time" if timed else "list-id conversation, with a time on every line or on none"
-            more = "" if separator else "; separate the fields by tabs if an id has spaces"
-            raise InputError(f"found {line.strip()!r}, expected {expected}{more}", path=path, line=number)
+            raise InputError(f"found {lines[number]!r}, expected {expected}{BY_TABS}", path=path, line=number)
         if fields[0] in found:
             raise InputError(f"has the list {fields[0]!r} a second time", path=path, line=number)
         timed = len(fields) == 3
@@ -170,13 +171,24 @@ def read_conversation_file(path: Path) -> dict[str, tuple[str, float]]:
     return found
 
 
-def _time(text: str, path: Path, line: int) -> float:
+def _number(text: str) -> float:
+    """Return a number; nan for another text."""
     try:
-        time = float(text)
+        return float(text)
     except ValueError:
-        time = math.nan
+        return math.nan
+
+
+def _is_regular(rows: Collection[Sequence[str]]) -> bool:
+    """Return whether all rows are a list id and a conversation, or all have a time, too."""
+    lengths = {len(fields) for fields in rows}
+    return lengths == {2} or (lengths == {3} and all(math.isfinite(_number(fields[2])) for fields in rows))
+
+
+def _time(text: str, path: Path, line: int) -> float:
+    time = _number(text)
     if not math.isfinite(time):
-        told = f"found the time {text!r}, expected a number after list id and conversation; tabs separate fields with spaces"
+        told = f"found the time {text!r}, expected a number after list id and conversation{BY_TABS}"
         raise InputError(told, path=path, line=line)
     return time
 

@@ -210,11 +210,18 @@ def test_what_is_wrong_in_a_file_of_conversations(content, message, tmp_path):
 def test_tabs_separate_ids_with_spaces(tmp_path):
     (tmp_path / "map").write_text("\na 1\tx y\t2\na 2\tx y\t1\n")
     assert ContextSpec("file", str(tmp_path / "map")).conversations(["a 1", "a 2"]) == {"x y": [1, 0]}
+    (tmp_path / "map").write_text("a 1\tx\nb\ty\n")  # by white space, some lines would have a time
+    assert ContextSpec("file", str(tmp_path / "map")).conversations(["a 1", "b"]) == {"x": [0], "y": [1]}
+    for mixed in ("a\t\tx  2\nb\tx 1\n", "a x\t2\nb x\t1\n"):  # tabs among the white space
+        (tmp_path / "map").write_text(mixed)
+        assert ContextSpec("file", str(tmp_path / "map")).conversations(["a", "b"]) == {"x": [1, 0]}
     (tmp_path / "map").write_text("a 1 x 2\na 2 x 1\n")
-    with pytest.raises(InputError, match="separate the fields by tabs if an id has spaces"):
+    with pytest.raises(InputError, match="if an id has spaces, separate the fields by tabs"):
         ContextSpec("file", str(tmp_path / "map")).conversations(["a 1", "a 2"])
     (tmp_path / "map").write_text("a 1 x\n")
-    with pytest.raises(InputError, match="expected a number after list id and conversation; tabs separate fields with spaces"):
+    with pytest.raises(
+        InputError, match="expected a number after list id and conversation; if an id has spaces, separate the fields by tabs"
+    ):
         ContextSpec("file", str(tmp_path / "map")).conversations(["a 1"])
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import BinaryIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import ByteSource, TextSource
 from attlm_fairseq.nbest.formats.lines import number, quoted
-from attlm_fairseq.nbest.lattices.lattice import Arc, Lattice
+from attlm_fairseq.nbest.lattices.lattice import MAX_STATES, Arc, Lattice
 
 NAMES = ("graph", "acoustic")
 WEIGHTS = {"graph": 1.0, "acoustic": 0.1}  # --acoustic-scale of Kaldi's own commands
@@ -25,12 +25,10 @@ MAGIC = struct.pack("<i", 2125659606)  # of OpenFst
 COMPACT, PLAIN = "compactlattice44", "lattice4"
 EPSILON = 0  # the label of no word
 NO_WORDS = frozenset({"<eps>", "<s>", "</s>"})
-NONE = (0.0, 0.0)
 LONGEST_NAME = 1000  # bytes of an id or of the name of a type; more is no archive
+MAX_FRAMES = 1 << 24  # of an arc
 _KEY = re.compile(rb"\S+[ \t]")
-_TEXT = re.compile(rb"\S+[ \t]*\r?\n\d+(?:[ \t]+\S+){0,4}[ \t]*\r?\n")
-
-Words = Callable[[str], str]  # the word of a label, "" if it is none
+_TEXT = re.compile(rb"(?:\S+[ \t]*\r?\n[ \t]*\r?\n)*\S+[ \t]*\r?\n\d+(?:[ \t]+\S+){0,4}[ \t]*\r?\n")
 
 
 def is_binary(beginning: bytes) -> bool:
@@ -103,17 +101,16 @@ class _Binary:
         if kind != "vector" or arcs not in (COMPACT, PLAIN):
             raise lattice.error(f"is an FST of the type {quoted(kind)} with arcs {quoted(arcs)}: expected vector, {COMPACT} or {PLAIN}")
         _, flags, _, start, states, _ = self._numbers("<iiQqqq")
-        if (start, states) == (-1, 0):
-            start = states = 0
-        elif flags or not 0 <= start < states:
+        is_empty = (start, states) == (-1, 0)
+        if flags or not (is_empty or 0 <= start < states <= MAX_STATES):
             raise lattice.error(f"has {states} states, the start {start} and the flags {flags}: expected states, a start and no flags")
-        lattice.start = start
-        lattice.state(start)
+        lattice.start = max(start, 0)
+        lattice.state(lattice.start)
         compact = arcs == COMPACT
         if not compact and lattice.unit is not None:
             raise _without_times(lattice)
-        lattice.arcs = [[] for _ in range(states)]
         for state in range(states):
+            lattice.state(state)
             scores = self._scores(*self._numbers("<ff"))
             if compact:
                 self._skip_alignment()
@@ -141,7 +138,7 @@ class _Binary:
     def _skip_alignment(self) -> int:
         """Return the number of frames."""
         (length,) = self._numbers("<i")
-        if length < 0:
+        if not 0 <= length <= MAX_FRAMES:
             raise self._lattice.error(f"is damaged: an alignment has {length} frames")
         self._bytes(4 * length)
         return length

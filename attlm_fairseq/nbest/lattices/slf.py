@@ -184,7 +184,7 @@ def _unquoted(value: str) -> str:
     as_bytes = _ESCAPE.sub(lambda found: chr(int(found[1], 8)) if len(found[1]) == 3 else found[1], text)
     try:
         return as_bytes.encode("latin-1").decode("utf-8")
-    except UnicodeError:  # letters beside the escapes
+    except UnicodeError:  # the value holds letters such as ä as they are, so its numbers are no bytes of UTF-8
         return as_bytes
 
 

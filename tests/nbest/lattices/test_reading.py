@@ -172,6 +172,13 @@ def test_lattices_without_a_path_become_empty_texts():
     assert [[hypothesis["text"] for hypothesis in hyps] for hyps in found] == [["the"], [""], [""]]
     assert found[2][0]["scores"] == {"graph": 0.0, "acoustic": 0.0}
     assert "WARNING: 2 lattices have no path to an end, such as 'u2': their lists have one empty text" in told.stderr
+    no_states = OF_KALDIFST[:26] + struct.pack("<iiQqqq", 2, 0, 0, -1, 0, 0)
+    for archive in (b"u0 \n\nu00\n\nu1\n" + ONE.encode(), b"u0 " + no_states + b"u1 " + OF_KALDIFST):
+        Path("lat.1").write_bytes(archive)
+        *empty, last = lists_from_lattices("lat.1", words="words.txt")
+        assert empty
+        assert {hypothesis.text for nbest in empty for hypothesis in nbest.hypotheses} == {""}
+        assert last.hypotheses[0].text
 
 
 def test_digits_may_be_words():
@@ -303,6 +310,8 @@ def test_binary_archives_that_are_cut_short_are_told(end):
     ("archive", "message"),
     [
         (binary(compact=True, arc_type="standard"), "the lattice of 'u1' is an FST of the type 'vector' with arcs 'standard': expected"),
+        (b"u1 " + OF_KALDIFST[:26] + struct.pack("<iiQqqq", 2, 0, 0, 0, 1 << 40, 0), "the lattice of 'u1' has 1099511627776 states"),
+        (binary(compact=True).replace(struct.pack("<4i", 3, 1, 1, 1), struct.pack("<4i", -3, 1, 1, 1)), "an alignment has -3 frames"),
         (binary(compact=True, flags=1), "the lattice of 'u1' has 3 states, the start 0 and the flags 1: expected"),
         (binary(compact=True) + b"u1 " + OF_KALDIFST, "the lattice of 'u1' has the id of an earlier one"),
         (binary(compact=True) + b"u3", "lat.1: ends after the id 'u3': the file is cut short"),
