@@ -45,6 +45,8 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.verbs.cloze import answer_cloze as answer_cloze
     from attlm_fairseq.verbs.cloze import make_cloze as make_cloze
     from attlm_fairseq.verbs.combine import combine as combine
+    from attlm_fairseq.verbs.compare_lms import LMComparison as LMComparison
+    from attlm_fairseq.verbs.compare_lms import compare_lms as compare_lms
     from attlm_fairseq.verbs.convert import Converted as Converted
     from attlm_fairseq.verbs.convert import convert as convert
     from attlm_fairseq.verbs.corrections import JackknifeOptions as JackknifeOptions
@@ -88,6 +90,7 @@ _MODULES = {
     "ClozeAnswers": "verbs.cloze",
     "ClozeQuestion": "cloze.questions",
     "combine": "verbs.combine",
+    "compare_lms": "verbs.compare_lms",
     "convert": "verbs.convert",
     "Converted": "verbs.convert",
     "Corrections": "nbest.corrections",
@@ -113,6 +116,7 @@ _MODULES = {
     "learn_corrections": "verbs.corrections",
     "lists_from_lattices": "verbs.lattices",
     "LM": "verbs.inputs",
+    "LMComparison": "verbs.compare_lms",
     "LMSpec": "scoring.lm_spec",
     "load_lm": "verbs.text",
     "make_cloze": "verbs.cloze",

@@ -17,7 +17,7 @@ class PerplexityCounter:
         self.sentences = 0
         self.words = 0
         self.oov = 0
-        self._all = array("d")  # kept as a list, to be summed exactly
+        self.log_probs = array("d")  # of each sentence: kept as a list, to be summed exactly
         self._first = array("d")
         self._oov = array("d")
 
@@ -25,7 +25,7 @@ class PerplexityCounter:
         self.sentences += 1
         self.words += score.words
         self.oov += score.oov_count
-        self._all.append(score.total)
+        self.log_probs.append(score.total)
         self._first.append(score.log_probs[0])
         self._oov.append(math.fsum(value for value, unknown in zip(score.log_probs, score.oov, strict=False) if unknown))
 
@@ -39,19 +39,19 @@ class PerplexityCounter:
 
     @property
     def ppl(self) -> float:
-        return perplexity(math.fsum(self._all), self.events)
+        return perplexity(math.fsum(self.log_probs), self.events)
 
     @property
     def ppl_salton2017(self) -> float:
-        return perplexity(math.fsum(self._all) - math.fsum(self._first), self.events)
+        return perplexity(math.fsum(self.log_probs) - math.fsum(self._first), self.events)
 
     @property
     def ppl_without_oov(self) -> float:
-        return perplexity(math.fsum(self._all) - math.fsum(self._oov), self.events - self.oov)
+        return perplexity(math.fsum(self.log_probs) - math.fsum(self._oov), self.events - self.oov)
 
     def ppl_as_read(self, words: int) -> float:
         """Return the perplexity per given number of words plus scored sentence ends, to compare LMs with different tokenisation."""
-        return perplexity(math.fsum(self._all), words + self.ends)
+        return perplexity(math.fsum(self.log_probs), words + self.ends)
 
 
 def perplexity(log_prob: float, events: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -136,15 +137,36 @@ def perplexity(
     Raises:
         InputError: as in ``score_text``, the text has no sentence, or an LM gives a word probability 0.
     """
-    run = run_config(config, lms=lms)
+    counted = count_text(text, run_config(config, lms=lms), source, on_progress)
+    words_read = sum(counted.words_read)
+    return [
+        Perplexity(
+            *(name, counter.ppl, counter.ppl_salton2017, counter.ppl_without_oov),
+            *(counter.sentences, counter.words, counter.oov, counter.ppl_as_read(words_read)),
+        )
+        for name, counter in counted.counters.items()
+    ]
+
+
+@dataclass(frozen=True)
+class CountedText:
+    """What each LM gives the sentences of a text, by name, and the number of white-space words of each sentence as read."""
+
+    counters: dict[str, PerplexityCounter]
+    words_read: array[int]
+
+
+def count_text(
+    text: FilePath | Iterable[str], run: RunConfig, source: FilePath | Iterable[str] | None, on_progress: OnProgress
+) -> CountedText:
+    """Score a text as ``score_text`` does, and count its sentences for perplexities. Raises InputError as ``perplexity`` does."""
     require_word_scores(run)
-    names = list(run.texts)
     scored = score_text(text, config=run, source=source, on_progress=on_progress)
-    counters = [PerplexityCounter(scores_end) for scores_end in scored.scores_end]
-    words_read = 0
+    counters = {name: PerplexityCounter(scores_end) for name, scores_end in zip(run.texts, scored.scores_end, strict=True)}
+    words_read = array("L")
     for line in scored.lines:
-        words_read += len(line.text.split())
-        for name, counter, score in zip(names, counters, line.scores, strict=True):
+        words_read.append(len(line.text.split()))
+        for (name, counter), score in zip(counters.items(), line.scores, strict=True):
             if not math.isfinite(score.total):
                 raise InputError(
                     f"score {name!r} is {score.total}, expected a finite number: an LM that gives a word probability 0 has no "
@@ -153,16 +175,10 @@ def perplexity(
                     line=line.number,
                 )
             counter.add(score)
-    if not counters[0].sentences:
+    if not words_read:
         raise no_sentences(text)
     note_penalties(run.lms)
-    return [
-        Perplexity(
-            *(name, counter.ppl, counter.ppl_salton2017, counter.ppl_without_oov),
-            *(counter.sentences, counter.words, counter.oov, counter.ppl_as_read(words_read)),
-        )
-        for name, counter in zip(names, counters, strict=True)
-    ]
+    return CountedText(counters, words_read)
 
 
 def source_lines(run: RunConfig, source: FilePath | Iterable[str] | None, texts: Iterable[TextPipeline]) -> text_file.SourceLines | None:

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from dataclasses import astuple, fields
 
+import click
 import cloup
 
-from attlm_cli.options import json_option, source_option
+from attlm_cli.options import given_option, json_option, seed_option, source_option
 from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_fields, echo_json, lines_bar
 from attlm_cli.run_options import run_options
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.verbs.compare_lms import compare_lms
 from attlm_fairseq.verbs.text import Perplexity, perplexity
 
 
 @cloup.command("ppl")
 @cloup.argument("text", help="A text, one sentence per line; - is standard input.")
+@cloup.option(
+    "--compare",
+    is_flag=True,
+    help="Compare the LMs: ppl_as_read with a 95 % bootstrap interval, its change against the first LM in percent with an interval, "
+    "and the p-value of a paired permutation test.",
+)
+@seed_option
 @json_option
 @source_option
 @run_options()
-def ppl_command(text: str, as_json: bool, source: str | None, run: RunConfig) -> None:
+def ppl_command(text: str, compare: bool, seed: int, as_json: bool, source: str | None, run: RunConfig) -> None:
     """Compute the perplexity of TEXT (- is standard input) for each LM. TEXT has one sentence per line; blank lines count.
 
     \b
@@ -34,15 +44,23 @@ def ppl_command(text: str, as_json: bool, source: str | None, run: RunConfig) ->
     remove carriage returns from TEXT, or fairseq counts more sentences.
 
     \b
-    Example:
+    Examples:
       attlm ppl test.txt --lm checkpoint_best.pt --kenlm lm.arpa
+      attlm ppl test.txt --lm plain=plain.pt --lm attentive=attentive.pt --compare
     """
     check_files({"the text": [text], "the source": [source]})
+    if given_option("seed") and not compare:
+        raise InputError("--seed is of the bootstrap and has no effect without --compare")
     with lines_bar(text) as bar:
-        found = perplexity(text, config=run, source=source, on_progress=bar.update)
+        if compare:
+            compared = compare_lms(text, config=run, source=source, seed=seed, on_progress=bar.update)
+        else:
+            found = perplexity(text, config=run, source=source, on_progress=bar.update)
     if as_json:
-        echo_json([of_lm.as_dict() for of_lm in found])
-        return
+        return echo_json(compared.as_dict() if compare else [of_lm.as_dict() for of_lm in found])
+    if compare:
+        return click.echo(str(compared))
     echo_fields(*(field.name for field in fields(Perplexity)))
     for of_lm in found:
         echo_fields(*(f"{value:.4f}" if isinstance(value, float) else value for value in astuple(of_lm)))
+    return None

@@ -1,0 +1,102 @@
+"""Comparison of LMs by perplexity: figures from their definition, intervals against the delta method, samples of lines."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from cli_runs import refused, run
+
+import attlm_fairseq as attlm
+from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+
+LINES = 2000
+
+
+class Given(Scorer):
+    """An LM that gives the sentence ``w I`` the I-th of the log-probabilities, on its sentence end or on its word."""
+
+    name = "given"
+
+    def __init__(self, log_probs, scores_end=True):
+        self.log_probs, self._scores_end = log_probs, scores_end
+
+    @property
+    def scores_end(self):
+        return self._scores_end
+
+    def score(self, sentences):
+        found = [float(self.log_probs[int(words[-1])]) for words in sentences]
+        ends = (0.0,) if self.scores_end else ()
+        return [SentenceScore((0.0, value, *ends), (False, False)) for value in found]
+
+    def signature(self):
+        return {"kind": "given"}
+
+
+def compared(one, other, lines=LINES):
+    text = [f"w {place}" for place in range(lines)]
+    return attlm.compare_lms(text, {"one": Given(one), "other": Given(other)})
+
+
+def test_the_figures_are_those_of_ppl_and_the_interval_that_of_the_delta_method():
+    rng = np.random.default_rng(1)
+    one = -3 * rng.gamma(4, 1, LINES)
+    other = one + rng.normal(0.1, 1, LINES)
+    found = compared(one, other)
+    first, second = found.rows
+    assert (first.change, first.p_value, found.sentences, found.words) == (None, None, LINES, 2 * LINES)
+    assert first.ppl.score == pytest.approx(math.exp(-one.sum() / (3 * LINES)))
+    assert second.ppl.score == pytest.approx(math.exp(-other.sum() / (3 * LINES)))
+    assert second.change.score == pytest.approx(100 * (second.ppl.score / first.ppl.score - 1))
+    of_samples = (other - one).reshape(-1, found.lines_together).sum(1) / (3 * found.lines_together)
+    half = 1.96 * of_samples.std() / math.sqrt(len(of_samples))
+    low, high = (100 * math.expm1(-of_samples.mean() + end) for end in (-half, half))
+    assert found.lines_together == 20
+    assert (second.change.low, second.change.high) == pytest.approx((low, high), abs=0.15 * (high - low))
+    assert second.p_value < 0.05
+    assert second.change.high < 0
+
+
+def test_equal_lms_do_not_differ():
+    values = -np.arange(1.0, LINES + 1) / LINES
+    row = compared(values, values).rows[1]
+    assert (row.change.score, row.change.low, row.change.high, row.p_value) == (0, 0, 0, 1)
+
+
+def test_neighbouring_lines_are_one_sample():
+    """What all lines of a block share widens the interval by the root of their number, which single lines would not show."""
+    rng = np.random.default_rng(2)
+    of_blocks = np.repeat(rng.normal(0, 1, LINES // 20), 20)
+    even = np.full(LINES, -9.0)
+    together, apart = (compared(even, even + values).rows[1].change for values in (of_blocks, rng.permutation(of_blocks)))
+    assert 3.5 < (together.high - together.low) / (apart.high - apart.low) < 5.5
+
+
+@pytest.mark.parametrize(("lines", "together"), [(3, 1), (39, 1), (40, 2), (399, 19), (400, 20), (2000, 20)])
+def test_short_texts_have_at_least_twenty_samples(lines, together):
+    assert compared(np.full(lines, -1.0), np.full(lines, -2.0), lines).lines_together == together
+
+
+def test_lms_that_score_other_events_are_refused():
+    lms = {"ends": Given([-1.0]), "none": Given([-1.0], scores_end=False)}
+    with pytest.raises(attlm.InputError, match="none scores no sentence ends and the others do"):
+        attlm.compare_lms(["w 0"], lms)
+
+
+def test_the_command_prints_the_comparison(folder):
+    lms = ("--lm", "lm.pt", "--kenlm", "lm.arpa")
+    lines = run("ppl", "text", *lms, "--compare").stdout.splitlines()
+    found = attlm.compare_lms("text", {"lm": "lm.pt", "kenlm": attlm.LMSpec.of_files("kenlm", ["lm.arpa"])})
+    assert lines == str(found).splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["PPL", "lm", "kenlm"]
+    record = json.loads(run("ppl", "text", *lms, "--compare", "--json").stdout)
+    assert record == found.as_dict()
+    plain = json.loads(run("ppl", "text", *lms, "--json").stdout)
+    for row, of_lm in zip(record["lms"], plain, strict=True):
+        assert row["ppl"][0] == pytest.approx(of_lm["ppl_as_read"], rel=1e-5)
+    assert record["lms"][1]["change in percent"][0] == pytest.approx(100 * (plain[1]["ppl"] / plain[0]["ppl"] - 1), abs=1e-3)
+    assert "no effect without --compare" in refused("ppl", "text", *lms, "--seed", 2)
+    assert "has no sentence" in refused("ppl", "-", *lms, "--compare", "--context", "blank", stdin="\n")
