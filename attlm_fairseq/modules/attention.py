@@ -27,5 +27,5 @@ class Columns(NamedTuple):
 
 
 def masked_softmax(scores: Tensor, visible: Tensor) -> Tensor:
-    """Compute the softmax over the visible elements of the last dimension. All other elements are 0."""
+    """Compute the softmax over the visible elements of the last dimension. All other elements are 0; so are all if none is visible."""
     return torch.softmax(scores.masked_fill(~visible, -torch.inf), dim=-1).masked_fill(~visible, 0.0)

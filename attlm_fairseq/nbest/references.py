@@ -266,11 +266,19 @@ def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile]
             counts = f"{len(ids)} lists, {len(found.file.lines)} references with ids"
             name, count = found.left_over[0], len(found.left_over)
             note(f"note: {found.file.path}: {count} references are of no list and left over, the first of id {name!r}: {counts}")
+    if matched[0].by_id and (twice := _repeated_id(lists)) is not None:
+        note(f"WARNING: several lists have the id {twice!r}, and the same reference: if they are other utterances, it is wrong for some")
     if by is None and not any(found.by_id for found in matched) and (warning := sorted_as_text(ids)):
         note(warning)
     given = [_given(texts) for texts in zip(*(found.texts for found in matched), strict=True)]
     note_silence(given, str(matched[0].file.path))
     return [replace(nbest, references=texts) for nbest, texts in zip(lists, given, strict=True)]
+
+
+def _repeated_id(lists: Iterable[NbestList]) -> str | None:
+    """Return the first id of several lists; None if there is none."""
+    counts = Counter(nbest.id for nbest in lists)
+    return next((name for name, count in counts.items() if count > 1), None)
 
 
 def with_known_references(
@@ -295,7 +303,8 @@ def with_known_references(
             kept = [nbest for nbest in kept if nbest.id in names]
         by = by or "id"
     if not kept:
-        raise InputError(f"none of the {len(lists)} lists has a reference" + ("" if references is None else ", by the ids in the files"))
+        by_id = "" if references is None else ", by the ids in the files: without ids, nothing tells which lists have none"
+        raise InputError(f"none of the {len(lists)} lists has a reference{by_id}")
     if len(kept) < len(lists):
         note(f"note: {len(lists) - len(kept)} of {len(lists)} lists have no reference and are left out")
     return kept, by
@@ -375,7 +384,7 @@ def _match_sparse(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedL
     known, texts = set(ids), dict(zip(names, file.lines, strict=True))
     left_over = [name for name in names if name not in known]
     if not known.intersection(names) or (left_over and by is None):
-        more = "" if len(left_over) == len(names) else f"; {file.option} id leaves lines over"
+        more = "" if len(left_over) == len(names) else f"; {file.option} id ignores such lines"
         raise InputError(f"no list has the id {left_over[0]!r} (the first list is {ids[0] if ids else ''!r}){more}", path=file.path)
     return MatchedLines(file, [texts.get(name, "") for name in ids], True, left_over)
 
@@ -397,8 +406,8 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
             left_over = [name for name in names if name not in known]
             if left_over and by is None:
                 raise InputError(
-                    f"no list has the id {left_over[0]!r}: {len(ids)} lists, {len(names)} lines with ids; {file.option} id leaves lines "
-                    "over",
+                    f"no list has the id {left_over[0]!r}: {len(ids)} lists, {len(names)} lines with ids; {file.option} id "
+                    "ignores such lines",
                     path=file.path,
                     line=names.index(left_over[0]) + 1 if file.ids is None else None,
                 )
@@ -443,7 +452,8 @@ def _why_not(ids: Sequence[str], names: Sequence[str]) -> str:
         return twice
     known = set(names)
     missing = [name for name in ids if name not in known]
-    return f"{len(set(ids)) - len(set(missing))} of {len(ids)} lists have a line with their id, list {missing[0]!r} has none"
+    counts = f"{len(set(ids)) - len(set(missing))} of {len(ids)} lists have a line with their id, list {missing[0]!r} has none"
+    return f"{counts} (--partial-refs leaves such lists out)"
 
 
 def _keyed_of(file: TextFile) -> list[list[tuple[str, str]]]:

@@ -11,6 +11,7 @@ FEW_TYPES = 2  # so many distinct unknown words may be names in a few utterances
 HIGH_OOV_RATE = 0.5
 LOUD_OOV_RATE = 0.05  # above this share of unknown words, text and LM probably differ in case, punctuation or tokenisation
 MAX_WORD_CHARACTERS = 40  # characters shown of an unknown word, which may be a whole line of text without spaces
+UNKNOWN_IN_TEXT = "<unk>"  # stands for a rare word in a prepared text: it is unknown on purpose
 EXAMPLES = 50  # sentences with unknown words that are kept, to try text normalisation on
 
 
@@ -43,13 +44,15 @@ class OOVCount:
 
     def warning(self) -> str | None:
         """Return a warning if the rate is high, else None. Unknown words are the most common reason why an LM does harm."""
-        if self.rate <= LOUD_OOV_RATE or (len(self.unknown) <= FEW_TYPES and self.rate < HIGH_OOV_RATE):
+        strange = {word: count for word, count in self.unknown.items() if word != UNKNOWN_IN_TEXT}
+        rate = sum(strange.values()) / self.words if self.words else 0.0
+        if rate <= LOUD_OOV_RATE or (len(strange) <= FEW_TYPES and rate < HIGH_OOV_RATE):
             return None
-        most_first = sorted(self.unknown.items(), key=lambda item: (-item[1], item[0]))
+        most_first = sorted(strange.items(), key=lambda item: (-item[1], item[0]))
         commonest = ", ".join(
             f"{visible(word[:MAX_WORD_CHARACTERS])}{'..' * (len(word) > MAX_WORD_CHARACTERS)} ({count})" for word, count in most_first[:10]
         )
         return (
-            f"WARNING: {self.rate:.1%} of the words ({self.unknown.total()} of {self.words}) are unknown to {self.lm_name}. "
+            f"WARNING: {rate:.1%} of the words ({sum(strange.values())} of {self.words}) are unknown to {self.lm_name}. "
             f"Do case, punctuation and tokenisation match its training text (--text)? Most often: {commonest}"
         )

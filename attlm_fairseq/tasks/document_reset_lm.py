@@ -133,8 +133,8 @@ class DocumentResetLMTask(SentenceResetLMTask):
             raise InputError(f"--memory-slots has no effect with --reset {reset}, which carries no memory: leave one of them out")
         if self.cfg.memory_slots and not initial.has_slots:
             raise InputError(
-                f"--memory-slots {self.cfg.memory_slots} has no effect on this model, whose memory has no slots: leave it out, or give "
-                "--attention-score combined or dot, --arch amsrn_lm, kvp_lstm_lm or lstmn_lm"
+                f"--memory-slots {self.cfg.memory_slots} has no effect on this model, whose memory has no slots: leave it out, or choose a "
+                "model that keeps one slot per word, such as --attention-score combined or dot, --arch amsrn_lm or kvp_lstm_lm"
             )
         return model
 

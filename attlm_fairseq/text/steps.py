@@ -55,6 +55,8 @@ def _normalize_punctuation(language: str) -> TextFunction:
 
 _SIGN = re.compile(r"[^\w\s]|_")
 _APOSTROPHES = ("'", "\u2019")
+_JOINERS = ("\u200c", "\u200d")  # invisible, but they tell words of Persian and Indic scripts apart, and emoji
+_THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 
 
 def _remove_punctuation(_: str) -> TextFunction:
@@ -62,9 +64,12 @@ def _remove_punctuation(_: str) -> TextFunction:
         before, after = match.string[: match.start()][-1:], match.string[match.end() :][:1]
         if match[0] in _APOSTROPHES and before and unicodedata.category(before)[0] in "LM" and after.isalpha():
             return "'"
-        return " " if unicodedata.category(match[0]).startswith("P") else match[0]  # signs such as $ and + are not punctuation
+        category = unicodedata.category(match[0])
+        if category == "Cf" and match[0] not in _JOINERS:  # marks of direction, soft hyphens, zero-width spaces
+            return ""
+        return " " if category.startswith("P") else match[0]  # signs such as $ and + are not punctuation
 
-    return lambda text: _SIGN.sub(replacement, text)
+    return lambda text: _SIGN.sub(replacement, _THOUSANDS.sub("", text))
 
 
 def _tokenize(language: str) -> TextFunction:

@@ -283,7 +283,8 @@ def _list_of(place: int, given: NbestList | Hypotheses) -> NbestList:
     else:
         nbest = NbestList(str(place), [_hypothesis_of(place, one) for one in _sequence(place, given)])
     if not nbest.hypotheses:
-        raise InputError(f"list {nbest.id!r} has no hypotheses: expected at least one")
+        note(f"note: list {nbest.id!r} has no hypotheses: it is read as silence, one empty text without scores")
+        nbest = replace(nbest, hypotheses=[Hypothesis("", rank=1)])
     ranks = {hypothesis.rank for hypothesis in nbest.hypotheses}
     return _ranked(nbest) if 0 in ranks or len(ranks) < len(nbest.hypotheses) else nbest
 

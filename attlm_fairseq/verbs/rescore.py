@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from attlm_fairseq import __version__
@@ -195,6 +196,9 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
     target = form if to == "same" else find_target(to, path, form)
     if target is None:
         raise InputError(f"lists that were not read from a file have no format of their own: expected one of {', '.join(OUTPUTS[1:])}")
+    ending = Path(path.removesuffix(".gz")).suffix[1:].lower()
+    if to == "same" and target.name != ending and {ending, target.name} & {"csv", "tsv"} and ending in CONVERTIBLE:
+        note(f"note: {path} is written in the format of the input, {target.name}: --to {ending} writes another")
     if not target.has_scores:
         note(f"note: {target.name} has no place for scores: only the order of the hypotheses changes")
     confidence = run.confidence if target.name in WITH_CONFIDENCES else None

@@ -61,7 +61,7 @@ def corrections_command() -> None:
     """
 
 
-@corrections_command.command("learn")
+@corrections_command.command("learn", short_help="Learn corrections, and write them as a table.")
 @cloup.argument("nbest", help="N-best lists; - is standard input.")
 @cloup.option(
     "-o",
@@ -82,7 +82,12 @@ def corrections_command() -> None:
 def learn_command(
     nbest: str, output: Path, format_name: str | None, refs: ReferenceFiles, kenlm: Path | None, text: TextPipeline, language: str
 ) -> None:
-    """Learn corrections from NBEST and its references, and write them as a table that people can read and edit."""
+    """Learn corrections from NBEST and its references, and write them as a table that people can read and edit.
+
+    \b
+    Example:
+      attlm corrections learn train.json --refs train.ref -o corrections.tsv
+    """
     check_files({"the input": [nbest], "the references": refs.paths, "--kenlm": [kenlm]}, {"the output": output})
     if kenlm is None:
         lm_next_to(output)  # before the work
@@ -92,7 +97,7 @@ def learn_command(
     note(f"wrote {output}: {rules} phrases, {len(learned.phrases.kept)} words, from {learned.lists} lists")
 
 
-@corrections_command.command("pairs")
+@corrections_command.command("pairs", short_help="Write training data for a neural corrector.")
 @cloup.argument("nbest", help="N-best lists; - is standard input.")
 @cloup.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="New folder to write.")
 @format_option
@@ -101,17 +106,26 @@ def pairs_command(nbest: str, output: Path, format_name: str | None, refs: Refer
     """Write training data for a neural corrector: train.hyp, train.ref, valid.hyp and valid.ref, for fairseq-preprocess.
 
     Each distinct hypothesis of NBEST is paired with its reference. One list in 20 goes to valid, with its 1-best only.
+
+    \b
+    Example:
+      attlm corrections pairs train.json --refs train.ref -o pairs
     """
     check_files({"the input": [nbest], "the references": refs.paths}, {"the output": output}, folders=True)
     counts = write_correction_pairs(NbestFile(nbest, format_name), refs, output)
     note(f"wrote {output}: {counts['train']} pairs to train on, {counts['valid']} to stop by")
 
 
-@corrections_command.command("show")
+@corrections_command.command("show", short_help="Show the commonest corrections of a table.")
 @cloup.argument("table", help="A table of corrections.")
 @count_option
 def show_command(table: Path, count: int) -> None:
-    """Show the corrections of TABLE that were seen most often, each with an example."""
+    """Show the corrections of TABLE that were seen most often, each with an example.
+
+    \b
+    Example:
+      attlm corrections show corrections.tsv -n 50
+    """
     found = Corrections.load(Path(table))
     rules = sorted((rule for rules in found.phrases.rules.values() for rule in rules), key=lambda rule: (-rule.lists, rule.source))
     click.echo(f"{len(rules)} phrases from {found.lists} lists, LM {found.lm}")
@@ -120,12 +134,13 @@ def show_command(table: Path, count: int) -> None:
         click.echo(f"{rule.lists:8.1f}  {change}   ln p {rule.log_prob:.2f}   {next(iter(rule.examples), '')}")
 
 
-@corrections_command.command("eval")
+@corrections_command.command("eval", short_help="Count how often each correction is right.")
 @cloup.argument("nbest", help="N-best lists; - is standard input.")
 @cloup.option(
     "--table",
     type=click.Path(path_type=Path),
-    help="Corrections to measure. Default, and if they were learned from NBEST: for each fold, what is learned from the other folds.",
+    help="Corrections to measure. Without it, or if they were learned from NBEST, each fold is measured with what is learned from the "
+    "other folds.",
 )
 @format_option
 @reference_options
@@ -151,6 +166,10 @@ def eval_command(
 
     The search for candidates decides alone, without tuned weights. A correction is right if applying it alone leaves
     fewer word errors, and wrong if it leaves more.
+
+    \b
+    Example:
+      attlm corrections eval train.json --refs train.ref
     """
     check_files({"the input": [nbest], "the references": refs.paths})
     if table is not None and (option := given_option("language", "text")):

@@ -170,7 +170,8 @@ _REFERENCES = (
         multiple=True,
         metavar="FILE",
         help="References: one line per list, in the same order or with ids (Kaldi, sclite). Repeat the option for "
-        "multiple references, of which blank ones are left out. A list with blank ones alone is silence. Default: the references in NBEST.",
+        "multiple references, of which blank ones are left out. A list whose references are all blank is silence. Default: the references "
+        "in NBEST.",
     ),
     cloup.option(
         "--refs-by",

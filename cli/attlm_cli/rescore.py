@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 import cloup
 
@@ -56,6 +58,11 @@ output_options = grouped(
 @list_source_options
 @run_options(several_devices=True, candidates=True, lists=True)
 @decision_options
+@cloup.option(
+    "--keep-incomplete",
+    is_flag=True,
+    help="Leave a list as it is if one of its hypotheses lacks a score that has a weight. Without it, such a list ends the run.",
+)
 @metric_options(choice=False)
 def rescore_command(
     nbest: str,
@@ -63,6 +70,7 @@ def rescore_command(
     output: RescoreOutput,
     engine: str,
     choice: DecisionChoice,
+    keep_incomplete: bool,
     measured: MetricChoice,
     source: SourceFile | None,
     run: RunConfig,
@@ -90,6 +98,7 @@ def rescore_command(
       attlm rescore test.json --lm lm.pt --weight lm=0.4 --weight am_score=1 --to 1best -o test.txt
     """
     run = choice.apply(run, measured.of())
+    run = replace(run, decision=replace(run.decision, keep_incomplete=keep_incomplete))
     if run.decision.rule == "max" and (option := given_option("metric_text", "bleu_tokenize")):
         raise InputError(f"{option} is for --mbr or --consensus, none of which is given; to measure rescored lists use `attlm eval`")
     if source and not any(lm.uses_source for lm in run.lms):

@@ -322,6 +322,7 @@ def _run(only_if_named: bool, *, config: Path | None, context: ContextSpec | Non
     named = bool(config or any(models.values()))
     if not (named or only_if_named) and DEFAULT_CONFIG.is_file():
         config = DEFAULT_CONFIG
+        note(f"note: LMs and settings of {DEFAULT_CONFIG} in this folder")
     run = _with_models(read_config(config) if config else RunConfig(), models)
     run = _with_candidates(run if context is None else replace(run, context=context), candidates)
     about_lms = [name for name in options if not (run.candidates.anything and name == "devices")]

@@ -30,6 +30,15 @@ def test_a_mean_is_noticed_and_a_sum_is_not():
     assert note_of_means(ranks) == []  # whole numbers are no log-probabilities
 
 
+def test_a_mean_that_falls_with_the_length_is_noticed():
+    given = lists(200)
+    for nbest in given:
+        words = len(nbest.hypotheses[0].text.split())
+        nbest.hypotheses[0].scores = {"mean": -1.0 / words - 0.01 * (words % 3)}
+    assert correlation_with_length(given, "mean") < -0.5
+    assert len(note_of_means(given)) == 1
+
+
 def test_nothing_is_said_where_it_cannot_be_told():
     assert note_of_means(lists(MIN_LISTS - 1)) == []
     assert note_of_means(lists(200, 10, 11)) == []  # all of one length

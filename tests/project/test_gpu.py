@@ -55,7 +55,9 @@ def test_tests_that_take_too_long_still_say_what_failed(tool, tmp_path):
     (tmp_path / "test_it.py").write_text("import time\ndef test_one():\n    assert 1 == 2\ndef test_two():\n    time.sleep(600)\n")
     command = [sys.executable, "-u", "-m", "pytest", "-c", os.devnull, "-p", "no:cacheprovider", "-vv", "--tb=short", "test_it.py"]
     report = tmp_path / "report.txt"
-    with report.open("a") as file, subprocess.Popen(command, cwd=tmp_path, stdout=file, start_new_session=True) as process:
+    # a shell's background jobs ignore SIGINT, and their children inherit this
+    heeding = ["env", "--default-signal=INT", *command]
+    with report.open("a") as file, subprocess.Popen(heeding, cwd=tmp_path, stdout=file, start_new_session=True) as process:
         while "test_two" not in report.read_text():
             assert process.poll() is None
             time.sleep(0.1)

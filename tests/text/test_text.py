@@ -303,6 +303,11 @@ def test_the_warning_names_rate_and_commonest_words():
     name = OOVCount("lm")
     name.add([["call", "zoe", "now"]], [[False, True, False]])
     assert name.warning() is None  # a name in one utterance is no sign of another text
+    rare = OOVCount("lm")
+    rare.add([["<unk>"] * 4 + ["a"]], [[True] * 4 + [False]])
+    assert (rare.rate, rare.warning()) == (0.8, None)  # unknown on purpose
+    rare.add([["x", "y", "z", "a", "a"]], [[True] * 3 + [False] * 2])
+    assert "30.0% of the words (3 of 10)" in rare.warning()
     assert OOVCount("none").warning() is None
 
 
@@ -365,6 +370,9 @@ def test_a_long_unknown_word_does_not_fill_the_warning():
         ("remove-punctuation", "cafe\u0301's", ["cafe\u0301's"]),
         ("remove-punctuation", "\u0939\u093f\u0928\u094d\u0926\u0940's", ["\u0939\u093f\u0928\u094d\u0926\u0940's"]),
         ("remove-punctuation", "'a' b' 's", ["a", "b", "s"]),
+        ("remove-punctuation", "1,234 12,345,678 1,23 1,2345 a,123", ["1234", "12345678", "1", "23", "1", "2345", "a", "123"]),
+        ("remove-punctuation", "\u200fa\u00adb \ufeffc\u200bd", ["ab", "cd"]),
+        ("remove-punctuation", "\u0645\u06cc\u200c\u0631\u0648\u0645", ["\u0645\u06cc\u200c\u0631\u0648\u0645"]),
         ("characters", "\uffe5500\u5143", ["\uffe5", "500", "\u5143"]),
     ],
 )

@@ -110,3 +110,103 @@ def test_one_list_has_no_interval():
     for count in (1, 2):
         Path("some").write_text("\n".join(lines[:count]) + "\n")
         assert ("note: one list, or lists that count as one, have no interval" in run("eval", "some").stderr) == (count == 1)
+
+
+def write_lists(lists, path: str = "lists") -> None:
+    Path(path).write_text("".join(json.dumps(nbest) + "\n" for nbest in lists))
+
+
+@pytest.mark.usefixtures("folder")
+def test_lists_of_texts_alone_are_warned_of_unless_the_weights_say_what_to_do():
+    write_lists([{"id": f"u{n}", "hyps": ["the cat sat", "a dog ran", ""]} for n in range(2)])
+    lms = ("--kenlm", "lm.arpa", "--weight", "kenlm=0.5", "-o", "out")
+    told = "WARNING: the lists have no score of the decoder: the LMs decide alone"
+    assert told in run("rescore", "lists", *lms).stderr
+    assert told in run("rescore", "lists", *lms, "--weight", "words=1").stderr
+    for weight in ("rank=-1", "rank=0"):
+        assert "WARNING" not in run("rescore", "lists", *lms, "--weight", weight).stderr
+    assert "WARNING" not in run("rescore", "lists", "--kenlm", "lm.arpa", "--weight", "kenlm=0", "-o", "out").stderr
+    with collected() as notes:
+        attlm.rescore([["the cat sat", ""]], {"k": "lm.arpa"}, {"k": 1})
+    assert any("the LMs decide alone" in line for line in notes)
+
+
+@pytest.mark.usefixtures("folder")
+def test_scores_of_a_later_list_are_not_left_out_because_the_first_has_none():
+    bare = {"id": "bare", "hyps": ["the cat sat", "a dog ran"]}
+    silence = {"id": "silence", "hyps": []}
+    scored = {"id": "scored", "hyps": [{"text": "the mat", "scores": {"am": -1}}, {"text": "the cat sat", "scores": {"am": -9}}]}
+    lms = ("--kenlm", "lm.arpa", "--weight", "kenlm=0.5", "-o", "out")
+    write_lists([silence, bare, scored])
+    told = "^lists:3: list 'scored' has the scores am, list 'bare' before it has none of its own: give every list its scores"
+    with pytest.raises(attlm.InputError, match=told):
+        attlm.rescore("lists", {"kenlm": "lm.arpa"}, {"kenlm": 0.5})
+    kept = run("rescore", "lists", *lms, "--weight", "am=1", "--keep-incomplete")
+    assert "WARNING: 1 of 3 lists, the first 'bare', lack a score that has a weight" in kept.stderr
+    write_lists([silence, scored])
+    assert "am, the decoder's own score, has weight 1" in run("rescore", "lists", *lms).stderr
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("further", [(), ("--mbr", "wer"), ("--consensus",), ("--context", "all"), ("--to", "ctm")])
+def test_incomplete_lists_are_kept_on_request(further):
+    whole = [{"id": f"u{n}", "hyps": [{"text": text, "scores": {"am": -1}} for text in ("mat the on", "the cat sat")]} for n in range(3)]
+    holes = [{"id": "hole", "hyps": [{"text": "mat the on", "scores": {"am": None}}, {"text": "the cat sat", "scores": {"am": -1}}]}]
+    options = ("--kenlm", "lm.arpa", "--weight", "kenlm=1", "--weight", "am=1", *further)
+    write_lists(whole)
+    alone = run("rescore", "lists", *options, "-o", "whole").stdout
+    write_lists([*whole[:2], *holes, *whole[2:]])
+    assert "lists:3: list 'hole', hypothesis 1 has no score 'am'; its scores: kenlm; `attlm rescore --keep-incomplete`" in refused(
+        "rescore", "lists", *options, "-o", "out"
+    )
+    told = run("rescore", "lists", *options, "--keep-incomplete", "-o", "out")
+    assert alone == told.stdout
+    assert "WARNING: 1 of 4 lists, the first 'hole', lack a score that has a weight: they keep their input order" in told.stderr
+    assert "2 unchanged" not in told.stderr
+    assert "3 changed" in told.stderr
+    lines = Path("out").read_text().splitlines()
+    if not further:
+        kept = json.loads(lines[2])["hyps"]
+        assert [found["text"] for found in kept] == ["mat the on", "the cat sat"]
+        assert all("kenlm" in found["scores"] and "total" not in found for found in kept)
+        assert [*lines[:2], *lines[3:]] == Path("whole").read_text().splitlines()
+    if further == ("--consensus",):
+        assert lines[2] == "mat the on"
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("key", ["hyps", "nbest", "hypotheses"])
+def test_an_utterance_without_hypotheses_is_silence(key):
+    texts = [{"text": "the mat", "scores": {"am": -1}}, {"text": "the cat sat", "scores": {"am": -2}}]
+    write_lists([{"id": "none", key: [], "ref": "the cat", "speaker": 1}, {"id": "some", key: texts, "ref": "the cat sat"}])
+    before = run("eval", "lists")
+    assert "utterances without hypotheses are read as silence: one hypothesis, an empty text" in before.stderr
+    assert before.stdout.split("\n")[1].split()[1] == "80.00"  # two deletions, a substitution and a deletion of five words
+    run("rescore", "lists", "--kenlm", "lm.arpa", "--weight", "kenlm=0", "--weight", "am=-1", "-o", "out")
+    first, second = map(json.loads, Path("out").read_text().splitlines())
+    assert (first["speaker"], [found["text"] for found in first[key]]) == (1, [""])
+    assert [found["text"] for found in second[key]] == ["the cat sat", "the mat"]
+    answers = run("rescore", "lists", "--kenlm", "lm.arpa", "--weight", "kenlm=0", "--weight", "am=-1", "--to", "1best-kaldi").stdout
+    assert [line.split() for line in answers.splitlines()] == [["none"], ["some", "the", "cat", "sat"]]
+    assert [nbest.hypotheses[0].text for nbest in attlm.rescore([[], ["the cat"]], {"k": "lm.arpa"}, {"k": 1}).lists] == ["", "the cat"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_lists_of_one_id_that_share_a_reference_are_warned_of():
+    Path("kaldi").write_text("a-1 the cat\na-2 the mat\nb-1 a dog\nb-2 a mat\n")
+    Path("refs").write_text("a_1 the cat\nb_1 a dog\n")
+    write_lists([{"id": "a_1", "hyps": ["the cat", "x"]}, {"id": "b_1", "hyps": ["a dog", "x"]}])
+    assert "several lists" not in run("eval", "lists", "--refs", "refs").stderr
+    lists = [*attlm.read_nbest("lists"), *attlm.read_nbest("lists")]
+    with collected() as notes:
+        attlm.evaluate(lists, attlm.ReferenceFiles("refs", "id"))
+    assert any("several lists have the id 'a_1', and the same reference" in line for line in notes)
+
+
+@pytest.mark.usefixtures("folder")
+def test_conversations_of_one_list_each_are_warned_of():
+    write("lists")
+    options = ("--kenlm", "lm.arpa", "--weight", "kenlm=1", "--weight", "score=1", "-o", "out")
+    told = "WARNING: 20 conversations of one list each: --context has no effect"
+    assert told in run("rescore", "lists", *options, "--context", "id:^([^-]+)").stderr
+    assert told not in run("rescore", "lists", *options, "--context", "id:^u").stderr

@@ -97,7 +97,7 @@ def test_lists_and_references_of_a_program(folder):
         assert attlm.evaluate(lists, references, {"better": [["the cat sat"], ["a mad"]]}).rows[1].interval.score == pytest.approx(20.0)
     (folder / "refs").write_text("the cat sat\na mat\n")
     assert attlm.evaluate(lists, [Path("refs")]).rows[0].interval.score == pytest.approx(40.0)
-    for wrong in (["a"], [[3]], [[("a", "b")]], [[]]):
+    for wrong in (["a"], [[3]], [[("a", "b")]]):
         with pytest.raises(attlm.InputError, match=r"list '?0"):
             attlm.rescore(wrong, weights={"rank": -1.0})
 

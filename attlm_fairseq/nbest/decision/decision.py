@@ -12,7 +12,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.mbr import LOSSES, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.decision.rules import LeastRisk, Maximum, Rule, Vote
 from attlm_fairseq.nbest.external_metric import PREFIX, ExternalMetric, source_of
-from attlm_fairseq.nbest.features.combination import combine
+from attlm_fairseq.nbest.features.combination import combine, lacking
 from attlm_fairseq.nbest.metrics import BLEU, Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.numeric import NOT_NEGATIVE
@@ -35,6 +35,8 @@ class Decision:
         text: text steps before losses and votes, normally the metric's (see ``compared_text``): subwords are not words.
         scales: scales of other rules tuned with the same weights, so that another rule can be chosen later.
         tokenize: sacreBLEU tokenizer for the loss of ``mbr-bleu``.
+        keep_incomplete: leave a list in input order, without totals, if a hypothesis lacks a score that has a weight; else such a list
+            is an error.
     """
 
     rule: str = "max"
@@ -42,6 +44,7 @@ class Decision:
     text: TextPipeline = field(default_factory=TextPipeline)
     scales: Mapping[str, float] = field(default_factory=dict, hash=False)
     tokenize: str = "none"
+    keep_incomplete: bool = False
 
     def __post_init__(self) -> None:
         if not (isinstance(self.rule, str) and is_rule(self.rule)):
@@ -140,6 +143,8 @@ def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -
       text. With text steps, the text is written as after them, but without ``lowercase`` (``written_text``). Words that differ only in
       case take the form of the earliest hypothesis.
     """
+    if decision.keep_incomplete and lacking(nbest, weights) is not None:
+        return replace(nbest, hypotheses=sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank))
     if decision.rule == "max":
         return combine(nbest, weights)
     in_input_order = sorted(combine(nbest, posterior_weights(weights)).hypotheses, key=lambda hypothesis: hypothesis.rank)

@@ -22,6 +22,8 @@ COMPUTED = {
 # float32, which some programs write for the logarithm of 0.
 MAX_ABSOLUTE = 1e40
 
+KEEP_INCOMPLETE = "`attlm rescore --keep-incomplete` leaves such lists as they are"
+
 
 def feature_names(nbest: NbestList) -> list[str]:
     """Return the features that every hypothesis of the list has: scores as read, LM scores, computed ones; in that order.
@@ -51,13 +53,21 @@ def features(nbest: NbestList, names: Sequence[str]) -> np.ndarray:
         for column, name in enumerate(names):
             value = _value(nbest, hypothesis, name)
             if value is None:
-                known = dict.fromkeys([*hypothesis.scores, *hypothesis.lm_scores, *COMPUTED])
-                raise nbest.error(f"list {nbest.id!r}, hypothesis {row + 1} has no score {name!r}; it has {', '.join(known)}")
+                known = ", ".join(dict.fromkeys([*hypothesis.scores, *hypothesis.lm_scores])) or "none"
+                raise nbest.error(f"list {nbest.id!r}, hypothesis {row + 1} has no score {name!r}; its scores: {known}; {KEEP_INCOMPLETE}")
             if not abs(value) <= MAX_ABSOLUTE:
                 expected = f"expected a number from -{MAX_ABSOLUTE:g} to {MAX_ABSOLUTE:g}"
                 raise nbest.error(f"list {nbest.id!r}, hypothesis {row + 1}: score {name!r} is {value}, {expected}")
             matrix[row, column] = value
     return matrix
+
+
+def lacking(nbest: NbestList, weights: Mapping[str, float]) -> str | None:
+    """Return the first score with a weight that one of several hypotheses of the list lacks; None if there is none."""
+    for name, weight in weights.items():
+        if weight and any(_value(nbest, hypothesis, name) is None for hypothesis in nbest.hypotheses):
+            return name
+    return None
 
 
 def log_linear(columns: Sequence[np.ndarray] | np.ndarray, weights: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -117,7 +127,9 @@ def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
             known = dict.fromkeys(
                 name for hypothesis in nbest.hypotheses for name in [*hypothesis.scores, *hypothesis.lm_scores, *COMPUTED]
             )
-            raise nbest.error(f"weight for {name!r}, which is not a feature of list {nbest.id!r}; its features are {', '.join(known)}")
+            raise nbest.error(
+                f"weight for {name!r}, which is not a feature of list {nbest.id!r}; its features are {', '.join(known)}; {KEEP_INCOMPLETE}"
+            )
     [totals] = weighted_totals([features(nbest, names)], names, weights)
     check_totals(nbest, totals)
     scored = sorted(zip(nbest.hypotheses, totals.tolist(), strict=True), key=lambda pair: (-pair[1], pair[0].rank))

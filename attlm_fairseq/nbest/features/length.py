@@ -10,7 +10,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 
 MIN_LISTS = 30  # with fewer, a correlation is chance
 MIN_SPREAD = 0.2  # standard deviation / mean of the numbers of words: without long and short lists nothing can be seen
-MAX_CORRELATION = 0.3  # of a mean; log-probabilities that are sums have 0.7 and more
+MAX_CORRELATION = 0.3  # of a mean, which may even fall with the length; log-probabilities that are sums have 0.7 and more
 
 
 def correlation_with_length(lists: Sequence[NbestList], name: str) -> float | None:
@@ -39,7 +39,7 @@ def note_of_means(lists: Sequence[NbestList]) -> list[str]:
         if any(score > 0 for score in of_best) or all(float(score).is_integer() for score in of_best):
             continue
         found = correlation_with_length(lists, name)
-        if found is not None and abs(found) < MAX_CORRELATION:
+        if found is not None and found < MAX_CORRELATION:
             lines.append(
                 f"note: {name} does not grow with the length of a hypothesis (correlation {found:.2f} with its words): it seems to be "
                 "divided by length, and LM scores are sums; if the lists say how many tokens a hypothesis has (docs/formats.md), it is "

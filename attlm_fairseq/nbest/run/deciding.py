@@ -9,10 +9,10 @@ from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.confidence import Confidence, with_confidences
 from attlm_fairseq.nbest.decision.decision import decide
-from attlm_fairseq.nbest.features.combination import COMPUTED
+from attlm_fairseq.nbest.features.combination import COMPUTED, lacking
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.decoder_score import Doubts, tells_of_scores, with_decoder_score
+from attlm_fairseq.nbest.run.decoder_score import ALONE, Doubts, own_scores, tells_of_scores, with_decoder_score, with_default
 from attlm_fairseq.text.subwords import SubwordMarks
 
 NOTHING_TO_CHOOSE = "WARNING: no list has two different hypotheses: there is nothing to choose between; corrections add hypotheses"
@@ -44,6 +44,8 @@ class ListDecider:
         self._marks = SubwordMarks(run.decision.text)
         self._has_choice = self._told_formula = False
         self._doubts: list[Doubts] = []  # of the score that has a weight by default
+        self._bare: str | None = None  # a list without scores of its own, by which the LMs decide alone
+        self._incomplete: list[str] = []  # ids of lists that stay as they are
 
     def decide_all(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         """Yield each list with the answer first. After the last list, warn of what was unusual in all of them."""
@@ -51,13 +53,20 @@ class ListDecider:
             if not self._told_formula and tells_of_scores(scored):
                 self.weights = with_decoder_score(self.run, self.weights, scored)
                 self._doubts = list(map(Doubts, self.weights.keys() - self.run.weights.keys()))
+                self._bare = scored.id if with_default(self.run, self.run.weights, scored)[1] == ALONE else None
                 self._tell_formula()
-            for doubts in self._doubts:
-                doubts.add(scored)
+            self._require_none_before(scored)
             decided = decide(scored, self.weights, self.run.decision)
             self._count(scored, decided)
+            weights = self.weights
+            if self.run.decision.keep_incomplete and lacking(scored, weights) is not None:
+                self._incomplete.append(scored.id)
+                weights = {}  # confidences go by rank
+            else:
+                for doubts in self._doubts:
+                    doubts.add(scored)
             if self.confidence is not None:
-                decided = with_confidences(scored, decided, self.weights, self.run.decision, self.confidence)
+                decided = with_confidences(scored, decided, weights, self.run.decision, self.confidence)
             yield decided
         if self.counts["list_count"] and not self._told_formula:
             self._tell_formula()
@@ -67,6 +76,9 @@ class ListDecider:
         warn_of_unseen(self._unseen)
         for warning in filter(None, (doubts.warning() for doubts in self._doubts)):
             note(warning)
+        if self._incomplete:
+            which = f"{len(self._incomplete)} of {self.counts['list_count']} lists, the first {self._incomplete[0]!r},"
+            note(f"WARNING: {which} lack a score that has a weight: they keep their input order, without totals")
         if self.counts["list_count"] and not self._has_choice:
             note(NOTHING_TO_CHOOSE)
 
@@ -79,6 +91,13 @@ class ListDecider:
         for some in batch_by_size(lists, repeat(PAIRS_PER_PROGRAM_RUN), lambda nbest: len(nbest.hypotheses) ** 2):
             decision.prepare(some)
             yield from some
+
+    def _require_none_before(self, scored: NbestList) -> None:
+        """Raise InputError for a list with scores if the LMs decide alone because the first list had none."""
+        if self._bare is not None and (own := own_scores(self.run, scored)):
+            found = f"list {scored.id!r} has the scores {', '.join(own)}, list {self._bare!r} before it has none of its own"
+            ways = f"--weight {own[0]}=1 --keep-incomplete or --weight {own[0]}=0"
+            raise scored.error(f"{found}: give every list its scores, or say what they count, such as {ways}")
 
     def _count(self, scored: NbestList, decided: NbestList) -> None:
         self._marks.add(scored.hypotheses[0].text)

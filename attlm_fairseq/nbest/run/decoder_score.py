@@ -16,6 +16,10 @@ from attlm_fairseq.nbest.run.config import RunConfig
 
 MIN_LISTS = 10  # that tell whether a score is what it seems
 MOST = 0.9  # of these lists
+ALONE = (
+    "WARNING: the lists have no score of the decoder: the LMs decide alone, which often makes lists worse; --weight rank=-1 also counts "
+    "the input order, and `attlm tune` finds the weights"
+)
 
 
 def tells_of_scores(nbest: NbestList) -> bool:
@@ -36,7 +40,7 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
 
     It is added if an LM of the run, or a feature of its LMs, has a weight and neither a score of the list nor ``rank`` has one. It is
     also added if there are no weights at all and the decision goes by posteriors.
-    The decoder's score is the only score of the list, or the one with a name in DECODER_SCORES.
+    The decoder's score is the only score of the list, or the one with a name in DECODER_SCORES. Without any, the LMs decide alone.
 
     Args:
         run: the LMs.
@@ -44,18 +48,19 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
         nbest: any of the lists that ``tells_of_scores``.
 
     Returns:
-        The weights, and a line for the user if one is added or if it is unclear which score is the decoder's; else "".
+        The weights, and a line for the user if one is added, if it is unclear which score is the decoder's, or if there is none and the
+        weights do not say what to do then; else "".
     """
     if run.adds_candidates:  # their weights were tuned, with those of all scores
         return dict(weights), ""
-    lms = {*nbest.hypotheses[0].lm_scores, *(lm.name for lm in run.scored)}
-    earlier = {score_key(name) for name in lms} - {AM_SCORE}  # in a HyPoradise file that the same LMs have rescored before
-    own = _own_scores(nbest, lms | earlier)
+    own = own_scores(run, nbest)
     names = [lm.name for lm in run.scored]
-    of_lms = any(weight and (name in names or is_lm_feature(name, names)) for name, weight in weights.items())
+    of_lms = {name for name in weights if name in names or is_lm_feature(name, names)}
     by_rank = not weights and run.decision.rule != "max"
-    if not (of_lms or by_rank) or any(name in weights for name in (*own, "rank")) or not own:
+    if not (any(weights[name] for name in of_lms) or by_rank) or any(name in weights for name in (*own, "rank")):
         return dict(weights), ""
+    if not own:
+        return dict(weights), "" if weights.keys() - of_lms - {"words"} or by_rank else ALONE
     everywhere = [name for name in own if nbest.sparse or all(name in hypothesis.scores for hypothesis in nbest.hypotheses)]
     decoder = main_score(everywhere) or main_score(own)  # a hypothesis that lacks it is told when the totals are computed
     if decoder is None:
@@ -66,6 +71,13 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
     otherwise = "rank=-1 goes by rank" if by_rank else "or 0 to let the LMs decide alone"
     line = f"note: {decoder}, the decoder's own score, has weight 1: give it another one, {otherwise}"
     return {**weights, decoder: 1.0}, line
+
+
+def own_scores(run: RunConfig, nbest: NbestList) -> list[str]:
+    """Return the scores that came with a list of the run, but for those that its LMs replace or gave it in an earlier run."""
+    lms = {*nbest.hypotheses[0].lm_scores, *(lm.name for lm in run.scored)}
+    earlier = {score_key(name) for name in lms} - {AM_SCORE}  # in a HyPoradise file that the same LMs have rescored before
+    return _own_scores(nbest, lms | earlier)
 
 
 class Doubts:
@@ -89,7 +101,8 @@ class Doubts:
             return None
         if self._rising >= MOST * self._lists:
             seen = f"is lower for the first hypothesis than for the others in {self._rising} of {self._lists} lists"
-            return f"WARNING: {self._name} {seen}: if it is a cost, call it cost, or give --weight {self._name}=-1"
+            ways = f"if it is a cost, call it cost, or give --weight {self._name}=-1; if not, are the lists sorted, best first?"
+            return f"WARNING: {self._name} {seen}: {ways}"
         if self._between >= MOST * self._lists:
             return (
                 f"WARNING: {self._name} lies between 0 and 1, as if it were a probability: it is added to log-probabilities as it is; "

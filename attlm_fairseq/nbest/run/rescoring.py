@@ -10,6 +10,7 @@ from functools import partial
 from itertools import chain, repeat
 
 from attlm_fairseq.batching import batch_by_size, peeked
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block import Block
@@ -169,7 +170,10 @@ class Context:
         Raises:
             InputError: the conversation of a list is not known, see ``ContextSpec.conversations``.
         """
-        for group in groups_of(self.spec.conversations([nbest.id for nbest in lists])):
+        found = self.spec.conversations([nbest.id for nbest in lists])
+        if len(found) == len(lists) > 1:
+            note(f"WARNING: {len(found)} conversations of one list each: --context has no effect")
+        for group in groups_of(found):
             yield Conversations([[(place, lists[place]) for place in places] for _, places in group], [name for name, _ in group])
 
 

@@ -60,9 +60,13 @@ class ScoreCache:
 
     @contextmanager
     def explaining_interrupts(self) -> Iterator[None]:
-        """If the user interrupts the run, say that the same command continues it."""
+        """If the user interrupts the run, or the input is wrong, say that the same command continues it."""
         try:
             yield
+        except InputError:
+            if self.path is not None and self.path.exists():
+                note(f"note: the scores so far are in {self.path}: correct the input, and the same command continues")
+            raise
         except KeyboardInterrupt:
             if self.path is None or not self.path.exists():
                 raise
