@@ -93,6 +93,9 @@ def test_the_card_states_perplexity_and_training(tmp_path, folder, text):
     ppl = result.stdout.splitlines()[1].split("\t")[1:-1]  # without ppl_as_read, which is ppl for an LM of the words as they stand
     assert f"| test.txt | {' | '.join(ppl)} |" in card
     assert "Made for a test." in card
+    model = load_model(tmp_path / "lm.pt").model
+    counts = model.parameter_count(), model.parameter_count() - model.embedding.weight.numel()
+    assert "{:,} parameters ({:,} without the word vectors), ".format(*counts) in card
     assert "| model: decoder_hidden_size | 12 |" in card
     assert "| task: _name | sentence_reset_lm |" in card
 
