@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import TypeVar
 
 Item = TypeVar("Item")
 
 
-def peeked(items: Iterable[Item], tells: Callable[[Item], bool] = lambda item: True) -> tuple[Item | None, Iterator[Item]]:
-    """Return the first item that ``tells``, or else the first (None if there is none), and an iterator over all items."""
+def peeked(
+    items: Iterable[Item], tells: Callable[[Item], bool] = lambda item: True, most: int | None = None
+) -> tuple[Item | None, Iterator[Item]]:
+    """Return the first item that ``tells``, or else the first (None if there is none), and an iterator over all items.
+
+    At most ``most`` items are looked at; None is no limit.
+    """
     rest = iter(items)
     read: list[Item] = []
-    for item in rest:
+    for item in islice(rest, most):
         read.append(item)
         if tells(item):
             return item, chain(read, rest)
-    return next(iter(read), None), iter(read)
+    return next(iter(read), None), chain(read, rest)
 
 
 def batch_by_size(

@@ -55,8 +55,9 @@ def _normalize_punctuation(language: str) -> TextFunction:
 
 _SIGN = re.compile(r"[^\w\s]|_")
 _APOSTROPHES = ("'", "\u2019")
-_JOINERS = ("\u200c", "\u200d")  # invisible, but they tell words of Persian and Indic scripts apart, and emoji
-_THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
+# soft hyphen, zero-width space, marks of direction, word joiner and invisible operators, byte order mark; not the joiners U+200C and U+200D
+_INVISIBLE = re.compile("[\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+_WITH_COMMAS = re.compile(r"(?<![0-9.,])[1-9](?:[0-9]{0,2}(?:,[0-9]{3})+|[0-9]?(?:,[0-9]{2})+,[0-9]{3})(?![0-9]|[.,][0-9]{4}|,[0-9])")
 
 
 def _remove_punctuation(_: str) -> TextFunction:
@@ -64,12 +65,13 @@ def _remove_punctuation(_: str) -> TextFunction:
         before, after = match.string[: match.start()][-1:], match.string[match.end() :][:1]
         if match[0] in _APOSTROPHES and before and unicodedata.category(before)[0] in "LM" and after.isalpha():
             return "'"
-        category = unicodedata.category(match[0])
-        if category == "Cf" and match[0] not in _JOINERS:  # marks of direction, soft hyphens, zero-width spaces
-            return ""
-        return " " if category.startswith("P") else match[0]  # signs such as $ and + are not punctuation
+        return " " if unicodedata.category(match[0]).startswith("P") else match[0]  # signs such as $ and + are not punctuation
 
-    return lambda text: _SIGN.sub(replacement, _THOUSANDS.sub("", text))
+    def without(text: str) -> str:
+        numbers = _WITH_COMMAS.sub(lambda found: found[0].replace(",", ""), _INVISIBLE.sub("", text))
+        return _SIGN.sub(replacement, numbers)
+
+    return without
 
 
 def _tokenize(language: str) -> TextFunction:

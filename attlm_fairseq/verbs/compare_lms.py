@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.bootstrap import Interval, PairedComparison, confidence_interval, paired_test, summed
 from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config
@@ -28,7 +29,8 @@ class _Perplexity:
     bounds = (0.0, math.inf)
 
     def score(self, totals: np.ndarray) -> np.ndarray:
-        return np.exp(-totals[..., 0] / totals[..., 1])
+        with np.errstate(over="ignore"):  # of an LM that knows nothing: see _statistics
+            return np.exp(-totals[..., 0] / totals[..., 1])
 
 
 class _CrossEntropy:
@@ -117,9 +119,15 @@ def compare_lms(
         For each LM the perplexity, its change against the first LM in percent, and their intervals.
 
     Raises:
-        InputError: as in ``perplexity``, or only some of the LMs score sentence ends.
+        InputError: as in ``perplexity``, an LM gives unknown words a fixed penalty, or only some of the LMs score sentence ends.
     """
-    counted = count_text(text, run_config(config, lms=lms), source, on_progress)
+    run = run_config(config, lms=lms)
+    if penalties := [lm.name for lm in run.lms if lm.unpacked().oov.kind == "penalty"]:
+        raise InputError(
+            f"{', '.join(penalties)} gives unknown words a fixed penalty, so it has no perplexity: leave it out, or use spread"
+        )
+    counted = count_text(text, run, source, on_progress)
+    _warn_of_removed_words(counted)
     path = os.fspath(text) if isinstance(text, str | os.PathLike) else None
     together = max(1, min(LINES_TOGETHER, len(counted.words_read) // FEWEST_SAMPLES))
     statistics = _statistics(counted, together, path)
@@ -131,7 +139,17 @@ def compare_lms(
             continue
         compared = paired_test(of_lm, next(iter(statistics.values())), _CrossEntropy(), seed=seed)
         rows.append(LMRow(name, ppl, _in_percent(compared), compared.p_value))
+    if len(counted.words_read) == 1:
+        note("note: one line has no interval: its ends are the figure itself")
     return LMComparison(rows, len(counted.words_read), sum(counted.words_read), together)
+
+
+def _warn_of_removed_words(counted: CountedText) -> None:
+    """Warn of LMs that see fewer words than the text has: they are not charged for the others."""
+    words = sum(counted.words_read)
+    for name, counter in counted.counters.items():
+        if counter.words < words:
+            note(f"WARNING: {name} sees {counter.words} of {words} words: its text steps remove or join words, so it looks too good")
 
 
 def _statistics(counted: CountedText, together: int, path: str | None) -> dict[str, np.ndarray]:
@@ -145,16 +163,19 @@ def _statistics(counted: CountedText, together: int, path: str | None) -> dict[s
     samples = np.arange(len(counted.words_read)) // together
     events = np.asarray(counted.words_read, dtype=np.float64) + ends.pop()
     found = {name: summed(np.stack([np.asarray(counter.log_probs), events], axis=1), samples) for name, counter in counted.counters.items()}
+    counted_lines = next(iter(found.values()))[:, 1] > 0  # blank lines have no event if sentence ends are not scored
+    found = {name: of_lm[counted_lines] for name, of_lm in found.items()}
     for name, of_lm in found.items():
-        if not of_lm[:, 1].all() or not np.isfinite(_Perplexity().score(of_lm)).all():
-            raise InputError(f"{name} has no finite perplexity in {together} neighbouring lines: nothing to compare", path=path)
+        if not len(of_lm) or not np.isfinite(_Perplexity().score(of_lm.sum(axis=0))):
+            raise InputError(f"{name} has no finite perplexity: there is nothing to compare", path=path)
     return found
 
 
 def _in_percent(compared: PairedComparison) -> Interval:
     """Return a difference in 100 nats as the change of the perplexity in percent: exp keeps the order of the resamples."""
     difference = compared.difference
-    score, low, high = (100.0 * math.expm1(value / 100.0) for value in (difference.score, difference.low, difference.high))
+    with np.errstate(over="ignore"):
+        score, low, high = (float(100.0 * np.expm1(value / 100.0)) for value in (difference.score, difference.low, difference.high))
     return Interval(score, low, high, difference.level)
 
 

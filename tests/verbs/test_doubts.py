@@ -210,3 +210,75 @@ def test_conversations_of_one_list_each_are_warned_of():
     told = "WARNING: 20 conversations of one list each: --context has no effect"
     assert told in run("rescore", "lists", *options, "--context", "id:^([^-]+)").stderr
     assert told not in run("rescore", "lists", *options, "--context", "id:^u").stderr
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("text", "first", "answers"),
+    [
+        (
+            '{"id": "s", "hyps": [{"text": "the cat", "scores": {"am": -1}}]}\n{"id": "e", "hyps": [ ]}\n',
+            '"hyps": [{"text": "", ',
+            ["the cat", ""],
+        ),
+        (
+            '{"id": "e", "hyps": []}\n{"id": "s", "hyps": [{"text": "the cat", "scores": {"am": -1}}]}\n',
+            '"hyps": [{"text": "", ',
+            ["", "the cat"],
+        ),
+        (
+            '[{"input": ["the cat", "a"], "output": "a", "am_score": [-1, -2]}, {"input": [], "output": "b", "am_score": []}]',
+            '"input": [""]',
+            ["the cat", ""],
+        ),
+        ('{"s": ["the cat", "a"], "e": [], "t": ["a", "the"]}', '"e": [""]', ["the cat", "", "a"]),
+        ('[["the cat", "a"], [ ], ["a", "the"]]', '[""]', ["the cat", "", "a"]),
+        (
+            '{"audio_filepath": "a", "text": "x", "beams": []}\n{"audio_filepath": "b", "beams": [["the cat", -1], ["a", -2]]}\n',
+            '"beams": [{"text": ""',
+            ["", "the cat"],
+        ),
+    ],
+)
+def test_silence_in_each_json_shape_is_read_and_written(text, first, answers):
+    Path("lists").write_text(text)
+    read = list(attlm.read_nbest("lists"))
+    assert [found.text for nbest in read for found in nbest.hypotheses if not found.text] == [""]
+    told = run("rescore", "lists", "--kenlm", "lm.arpa", "--weight", "kenlm=0.01", "--weight", "rank=-1", "-o", "out").stderr
+    assert "utterances without hypotheses are read as silence" in told
+    assert first in Path("out").read_text()
+    again = [nbest.hypotheses[0].text for nbest in attlm.read_nbest("out")]
+    assert again == answers
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_hypothesis_next_to_an_empty_list_of_alternatives_stays():
+    write_lists([{"id": "a", "text": "the cat", "alternatives": []}])
+    assert [nbest.hypotheses[0].text for nbest in attlm.read_nbest("lists")] == ["the cat"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_mistyped_weight_is_told_even_if_incomplete_lists_are_kept():
+    write("lists")
+    told = refused("rescore", "lists", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--weight", "scoer=1", "--keep-incomplete", "-o", "out")
+    assert "no list has all scores that have a weight (kenlm, scoer, score): is a name mistyped?" in told
+    assert not Path("out").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_rescored_lists_that_begin_with_silence_are_rescored_again():
+    write("lists")
+    Path("lists").write_text('{"id": "none", "hyps": []}\n' + Path("lists").read_text())
+    for source, out, lm in (("lists", "once", "kenlm"), ("once", "twice", "kenlm"), ("once", "other", "other")):
+        told = run("rescore", source, "--lm", f"{lm}=lm.arpa", "--weight", f"{lm}=0.1", "-o", out).stderr
+        assert "score, the decoder's own score, has weight 1" in told
+
+
+@pytest.mark.usefixtures("folder")
+def test_incomplete_lists_are_kept_with_only_close():
+    lines = [json.loads(line) for line in write("lists").read_text().splitlines()]
+    lines[3]["hyps"][1]["scores"] = {}
+    write_lists(lines)
+    options = ("--lm", "kenlm=lm.arpa", "--only-close", "kenlm=2", "--weight", "kenlm=0.1", "--weight", "score=1")
+    assert "hole" not in run("rescore", "lists", *options, "--keep-incomplete", "-o", "out").stderr
+    assert [found["text"] for found in json.loads(Path("out").read_text().splitlines()[3])["hyps"]] == SENTENCES[9:12]

@@ -6,6 +6,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputWarning
@@ -30,6 +31,7 @@ from attlm_fairseq.nbest.formats.json_text import (
 )
 from attlm_fairseq.nbest.formats.lines import added_scores, fresh_names, is_as_read, is_own, own_text, place_of, quoted, text_of
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
+from attlm_fairseq.nbest.formats.silence import SilenceReader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
 from attlm_fairseq.numeric import is_number
@@ -53,7 +55,10 @@ class HyporadiseFormat(NbestFormat):
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
+        silence = SilenceReader(source.name)
         for number, item in enumerate(stream_items(source, file, "[")):
+            if (filled := silence.filled_input(item.raw, item.value)) is not item.raw:
+                item = replace(item, raw=filled, value=DECODER.decode(filled))
             nbest = _nbest_list(item, number, source.name)
             extras = item.value.keys() - {"id", "input", "output", TOTAL_COLUMN, *nbest.hypotheses[0].scores}
             nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses), extras=tuple(sorted(extras)))

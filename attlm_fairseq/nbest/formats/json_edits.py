@@ -102,7 +102,7 @@ class ListWriter:
         values = text if layout.container is None else own_member(text, layout.container)
         are_objects = all(isinstance(value, dict) for value in layout.hypotheses)
         found = values_of(values)
-        if not found or any(not is_own(hypothesis) or added_scores(hypothesis) for hypothesis in hypotheses):
+        if any(not is_own(hypothesis) or added_scores(hypothesis) for hypothesis in hypotheses):
             return _expanded(text, values, layout, nbest)
         now = [found[place_of(nbest, hypothesis)] for hypothesis in hypotheses]
         if are_objects:
@@ -167,18 +167,18 @@ def _expanded(text: str, values: str, layout: Layout, nbest: NbestList) -> str:
 
     ``values`` is the text of the list of its hypotheses.
     """
-    first = layout.hypotheses[0] if layout.hypotheses else {}
+    first = layout.hypotheses[0]
     are_objects = all(isinstance(value, dict) for value in layout.hypotheses)
     nested: dict[str, Any] = {keys.SCORES: {}} if are_objects and isinstance(first.get(keys.SCORES), dict) else {}
     found = values_of(values)
     now = []
     for hypothesis in nbest.hypotheses:
-        if found and are_objects and is_own(hypothesis):
+        if are_objects and is_own(hypothesis):
             value = _with_added(found[place_of(nbest, hypothesis)], added_scores(hypothesis), nbest)
         else:
             value = _with_added(dumped({_text_key(first): hypothesis.text} | nested), hypothesis.scores, nbest)
         now.append(_with_lm_scores(value, nbest, hypothesis))
-    values = with_values(values, now) if found else f"[{now[0]}]"
+    values = with_values(values, now)
     if layout.container is None:
         return values
     for key in layout.columns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, TextIO
 
@@ -36,6 +36,7 @@ from attlm_fairseq.nbest.formats.lines import (
 )
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.formats.records import Reader, Record, id_key_of, layout_of
+from attlm_fairseq.nbest.formats.silence import SilenceReader
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
@@ -210,7 +211,10 @@ def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[Nb
     known: dict[str, Any] = {}
     first_lists, items = _first_lists(items)
     reader.set_apart_counts(first_lists)
+    silence = SilenceReader(reader.path)
     for number, item in enumerate(items, 1):
+        if (filled := silence.filled(item.raw, item.value)) is not None:
+            item = replace(item, raw=filled, value=DECODER.decode(filled))
         place = Place(
             f"utterance {quoted(item.key)}" if item.key is not None else f"item {number}", item.raw.lstrip(" \t"), reader.path, item.line
         )

@@ -44,6 +44,7 @@ from attlm_fairseq.nbest.formats.lines import (
 )
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.formats.records import Reader, are_scores, has_scores
+from attlm_fairseq.nbest.formats.silence import SilenceReader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
 from attlm_fairseq.numeric import is_number
@@ -72,9 +73,10 @@ class JsonlFormat(NbestFormat):
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
-        reader = Reader(source.name)
+        reader, silence = Reader(source.name), SilenceReader(source.name)
         count = 0
         for count, (before, line, line_number) in enumerate(filled_lines(source, file), 1):
+            line = silence.filled_line(line)
             nbest, extras, numbered = _nbest_list(split_end(line)[0], count - 1, reader, line_number)
             nbest.verbatim = ListText(file, before, line, len(nbest.hypotheses), extras=tuple(sorted(extras)), numbered=numbered)
             yield nbest

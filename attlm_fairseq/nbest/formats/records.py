@@ -58,9 +58,7 @@ def layout_of(value: Any) -> Layout | None:
         if isinstance(found, list) and found and all(map(_is_hypothesis, found)):
             columns = tuple(other for other, column in value.items() if other != key and _is_column(other, column, len(found)))
             return Layout(found, key, columns)
-    if text_of_value(value) is not None:
-        return Layout([value], is_row=True)
-    return next((Layout([], key) for key in keys.HYPOTHESES if value.get(key) == []), None)
+    return Layout([value], is_row=True) if text_of_value(value) is not None else None
 
 
 def _like_hypotheses(value: dict[str, Any]) -> list[str]:
@@ -176,9 +174,6 @@ class Reader:
             hypotheses.append(hypothesis)
             extras |= unread
         used = {layout.container, *layout.columns} if not layout.is_row else _text_keys(whole)
-        if not hypotheses:
-            self._tell("utterances without hypotheses are read as silence: one hypothesis, an empty text without scores")
-            hypotheses.append(Hypothesis("", rank=1))
         references, reference_key = self._references(whole, used, layout.container, place)
         id_key = id_key_of(whole)
         if not layout.is_row:
@@ -250,7 +245,8 @@ class Reader:
             if key in keys.TOKEN_LOGPROBS and isinstance(found, list) and found and all(map(is_number, found)):
                 scores.setdefault(keys.LOGPROB, sum(at.number(score, key, i) for i, score in enumerate(found)))
             elif key == keys.SCORES and isinstance(found, dict):
-                scores |= {at.name(name, key): at.number(score, key, name) for name, score in found.items() if score is not None}
+                given = found if whole.get("sparse") else {name: score for name, score in found.items() if score is not None}
+                scores |= {at.name(name, key): at.number(score, key, name) for name, score in given.items()}
             elif is_number(found) and keys.is_score(key) and key not in self._counts:
                 score = at.number(found, key)
                 normalised = keys.CTRANSLATE2 if tokens is not None and key == keys.SCORES else keys.NORMALISED.get(key)

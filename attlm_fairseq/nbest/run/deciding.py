@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import repeat
 
 from attlm_fairseq.batching import batch_by_size
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.confidence import Confidence, with_confidences
 from attlm_fairseq.nbest.decision.decision import decide
 from attlm_fairseq.nbest.features.combination import COMPUTED, lacking
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.decoder_score import ALONE, Doubts, own_scores, tells_of_scores, with_decoder_score, with_default
+from attlm_fairseq.nbest.run.decoder_score import ALONE, Doubts, own_scores, with_decoder_score, with_default, with_telling
 from attlm_fairseq.text.subwords import SubwordMarks
 
 NOTHING_TO_CHOOSE = "WARNING: no list has two different hypotheses: there is nothing to choose between; corrections add hypotheses"
@@ -42,19 +43,21 @@ class ListDecider:
         # a score may be missing from some hypotheses of sparse lists, but hardly from all of them
         self._unseen = {name for name, value in run.weights.items() if value} - {*(lm.name for lm in run.scored), *features, *COMPUTED}
         self._marks = SubwordMarks(run.decision.text)
-        self._has_choice = self._told_formula = False
+        self._has_choice = False
+        self._lists_of_several = 0  # hypotheses
         self._doubts: list[Doubts] = []  # of the score that has a weight by default
         self._bare: str | None = None  # a list without scores of its own, by which the LMs decide alone
         self._incomplete: list[str] = []  # ids of lists that stay as they are
 
     def decide_all(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         """Yield each list with the answer first. After the last list, warn of what was unusual in all of them."""
-        for scored in self._prepared(lists):
-            if not self._told_formula and tells_of_scores(scored):
-                self.weights = with_decoder_score(self.run, self.weights, scored)
-                self._doubts = list(map(Doubts, self.weights.keys() - self.run.weights.keys()))
-                self._bare = scored.id if with_default(self.run, self.run.weights, scored)[1] == ALONE else None
-                self._tell_formula()
+        telling, lists = with_telling(self._prepared(lists))
+        if telling is not None:
+            self.weights = with_decoder_score(self.run, self.weights, telling)
+            self._doubts = list(map(Doubts, self.weights.keys() - self.run.weights.keys()))
+            self._bare = telling.id if with_default(self.run, self.run.weights, telling)[1] == ALONE else None
+            self._tell_formula()
+        for scored in lists:
             self._require_none_before(scored)
             decided = decide(scored, self.weights, self.run.decision)
             self._count(scored, decided)
@@ -68,8 +71,7 @@ class ListDecider:
             if self.confidence is not None:
                 decided = with_confidences(scored, decided, weights, self.run.decision, self.confidence)
             yield decided
-        if self.counts["list_count"] and not self._told_formula:
-            self._tell_formula()
+        self._require_a_complete_list()
         rule = self.run.decision.rule
         if rule != "max" and (warning := self._marks.warning_of_decision(rule)):
             note(warning)
@@ -92,6 +94,12 @@ class ListDecider:
             decision.prepare(some)
             yield from some
 
+    def _require_a_complete_list(self) -> None:
+        """Raise InputError if no list has all scores that have a weight: a name may be mistyped."""
+        if self._incomplete and len(self._incomplete) == self._lists_of_several:
+            names = ", ".join(name for name, weight in self.weights.items() if weight)
+            raise InputError(f"no list has all scores that have a weight ({names}): is a name mistyped?")
+
     def _require_none_before(self, scored: NbestList) -> None:
         """Raise InputError for a list with scores if the LMs decide alone because the first list had none."""
         if self._bare is not None and (own := own_scores(self.run, scored)):
@@ -106,12 +114,12 @@ class ListDecider:
             self._unseen.difference_update(*(hypothesis.scores | hypothesis.lm_scores for hypothesis in scored.hypotheses))
         first, answer = scored.hypotheses[0], decided.hypotheses[0]
         self.counts["list_count"] += 1
+        self._lists_of_several += len(scored.hypotheses) > 1
         self.counts["hypothesis_count"] += len(scored.hypotheses)
         self.counts["changed"] += answer.rank != first.rank and answer.text != first.text  # the report counts changes in the same way
         self.counts["new_texts"] += answer.rank == 0
 
     def _tell_formula(self) -> None:
-        self._told_formula = True
         terms = " + ".join(f"{value:g} {name}" for name, value in self.weights.items() if value)
         if self.run.decision.rule != "max":
             note((f"total = {terms}" if terms else "all weights are 0") + f"; decision: {self.run.decision}")

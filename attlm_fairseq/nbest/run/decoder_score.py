@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from attlm_fairseq.batching import peeked
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
 from attlm_fairseq.nbest.corrections.expansion import SCORES as CANDIDATE_SCORES
-from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names, features, weighted_totals
+from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names, features, lacking, weighted_totals
 from attlm_fairseq.nbest.features.lm_features import is_lm_feature
 from attlm_fairseq.nbest.formats.hyporadise import AM_SCORE, score_key
 from attlm_fairseq.nbest.formats.lines import main_score
@@ -16,15 +17,20 @@ from attlm_fairseq.nbest.run.config import RunConfig
 
 MIN_LISTS = 10  # that tell whether a score is what it seems
 MOST = 0.9  # of these lists
+LOOKED_AT = 1000  # lists
 ALONE = (
     "WARNING: the lists have no score of the decoder: the LMs decide alone, which often makes lists worse; --weight rank=-1 also counts "
     "the input order, and `attlm tune` finds the weights"
 )
 
 
-def tells_of_scores(nbest: NbestList) -> bool:
-    """Return whether a list can tell which scores the lists have. An only hypothesis needs none, such as an empty text for silence."""
-    return len(nbest.hypotheses) > 1 or bool(nbest.hypotheses[0].scores)
+def with_telling(lists: Iterable[NbestList]) -> tuple[NbestList | None, Iterator[NbestList]]:
+    """Return the list that tells which scores the lists have, and an iterator over all lists; None if there is no list.
+
+    It is the first with several hypotheses, among the first LOOKED_AT: an only hypothesis needs no scores, such as an empty text
+    for silence. Without any, it is the first list.
+    """
+    return peeked(lists, lambda nbest: len(nbest.hypotheses) > 1, LOOKED_AT)
 
 
 def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: NbestList) -> dict[str, float]:
@@ -45,7 +51,7 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
     Args:
         run: the LMs.
         weights: the given weights.
-        nbest: any of the lists that ``tells_of_scores``.
+        nbest: the list of ``with_telling``.
 
     Returns:
         The weights, and a line for the user if one is added, if it is unclear which score is the decoder's, or if there is none and the
@@ -60,7 +66,8 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
     if not (any(weights[name] for name in of_lms) or by_rank) or any(name in weights for name in (*own, "rank")):
         return dict(weights), ""
     if not own:
-        return dict(weights), "" if weights.keys() - of_lms - {"words"} or by_rank else ALONE
+        translates = any(lm.uses_source and weights.get(lm.name) for lm in run.scored)  # which is what a decoder's score says, too
+        return dict(weights), "" if weights.keys() - of_lms - {"words"} or by_rank or translates else ALONE
     everywhere = [name for name in own if nbest.sparse or all(name in hypothesis.scores for hypothesis in nbest.hypotheses)]
     decoder = main_score(everywhere) or main_score(own)  # a hypothesis that lacks it is told when the totals are computed
     if decoder is None:
@@ -111,12 +118,13 @@ class Doubts:
         return None
 
 
-def distances_from_best(nbest: NbestList, lms: Collection[str]) -> list[float]:
+def distances_from_best(nbest: NbestList, lms: Collection[str], keep_incomplete: bool = False) -> list[float]:
     """Return how far the decoder's score of each hypothesis is below the best of the list: natural log, 0 or more.
 
     Args:
         nbest: a list.
         lms: names of LM scores, which do not count.
+        keep_incomplete: a list in which a hypothesis lacks the score has distances of 0.
 
     Raises:
         InputError: the list has no score of its own, or it is unclear which score is the decoder's.
@@ -124,6 +132,8 @@ def distances_from_best(nbest: NbestList, lms: Collection[str]) -> list[float]:
     own = _own_scores(nbest, lms)
     own = [name for name in own if name not in (*CANDIDATE_SCORES, CORRECTOR)] or own  # candidates have joined the list already
     name = main_score(own)
+    if keep_incomplete and (name is None or any(name not in hypothesis.scores for hypothesis in nbest.hypotheses)):
+        return [0.0] * len(nbest.hypotheses)
     if name is None or any(name not in hypothesis.scores for hypothesis in nbest.hypotheses):
         found = f"several, none of which is called {' or '.join(DECODER_SCORES)}: {', '.join(own)}" if len(own) > 1 else "none"
         raise nbest.error(
@@ -136,6 +146,8 @@ def distances_from_best(nbest: NbestList, lms: Collection[str]) -> list[float]:
 def total_without_lms(nbest: NbestList, config: RunConfig) -> list[float]:
     """Return the total of each hypothesis without the scores that the LMs of the run give it, with the default decoder weight."""
     weights, _ = with_default(config, config.weights, nbest)
+    if config.decision.keep_incomplete and lacking(nbest, weights) is not None:
+        return [0.0] * len(nbest.hypotheses)  # nothing depends on it
     lms = {lm.name for lm in config.lms}
     names = [name for name in feature_names(nbest) if weights.get(name) and name not in lms and not is_lm_feature(name, lms)]
     [totals] = weighted_totals([features(nbest, names)], names, weights)

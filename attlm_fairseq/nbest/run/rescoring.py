@@ -16,7 +16,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.decoder_score import distances_from_best, tells_of_scores, total_without_lms, with_default
+from attlm_fairseq.nbest.run.decoder_score import distances_from_best, total_without_lms, with_default, with_telling
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.walk import Choice, Group, Turn, with_scores
 from attlm_fairseq.nbest.run.workers import Workers
@@ -59,7 +59,11 @@ class Rescorer:
         self.workers = workers
         self.translations = [lm.name for lm in config.lms if lm.uses_source]
         measured = any(lm.only_close is not None for lm in config.scored)
-        self.distances = partial(distances_from_best, lms={lm.name for lm in config.lms}) if measured else None
+        self.distances = (
+            partial(distances_from_best, lms={lm.name for lm in config.lms}, keep_incomplete=config.decision.keep_incomplete)
+            if measured
+            else None
+        )
         approximate = any(device.normaliser != "exact" for device in config.devices) and config.decision.rule == "max"
         self.rest = partial(total_without_lms, config=config) if approximate and any(config.weights.values()) else None
         self.uses_rank = bool(config.weights.get("rank")) or not config.weights  # without weights, they are tuned
@@ -184,7 +188,7 @@ def with_context(run: RunConfig, lists: Iterable[NbestList]) -> tuple[Context | 
     """
     if run.context is None:
         return None, peeked(lists)[1]
-    telling, lists = peeked(lists, tells_of_scores)
+    telling, lists = with_telling(lists)
     weights = dict(run.weights) if telling is None else with_default(run, run.weights, telling)[0]  # the run itself logs the line
     return Context(run.context, Choice(weights, run.decision)), lists
 

@@ -65,7 +65,7 @@ class ScoreCache:
             yield
         except InputError:
             if self.path is not None and self.path.exists():
-                note(f"note: the scores so far are in {self.path}: correct the input, and the same command continues")
+                note(f"note: the scores so far are in {self.path}: the next run with these LMs goes on from there")
             raise
         except KeyboardInterrupt:
             if self.path is None or not self.path.exists():
