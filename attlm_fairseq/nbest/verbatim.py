@@ -33,6 +33,7 @@ class ListText:
         id: the list's id as read.
         references: the references as read; None if the format has no place for them.
         numbered: the file has no id for the list, which is therefore called by its number.
+        unfilled: the list's text as it stands in the file, if ``own`` has an empty hypothesis more.
     """
 
     file: FileText
@@ -44,6 +45,12 @@ class ListText:
     id: str = ""
     references: Sequence[str] | None = None
     numbered: bool = False
+    unfilled: str = ""
+
+    @property
+    def as_read(self) -> str:
+        """Return the list's text as it stands in the file."""
+        return self.unfilled or self.own
 
 
 @dataclass(slots=True)

@@ -18,8 +18,8 @@ from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config
 from attlm_fairseq.verbs.report import rounded
 from attlm_fairseq.verbs.text import CountedText, count_text
 
-LINES_TOGETHER = 20  # neighbouring lines are about the same things: they are drawn together
-FEWEST_SAMPLES = 20  # of shorter texts fewer lines are drawn together
+BLOCK_LINES = 20  # neighbouring lines are about the same things: they are drawn together
+MIN_SAMPLES = 20  # of shorter texts fewer lines are drawn together
 
 
 class _Perplexity:
@@ -80,11 +80,11 @@ class LMComparison:
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison as a JSON-serialisable dictionary. Intervals are: value, low end, high end."""
         rows = [
-            {"lm": row.lm, "ppl": rounded(row.ppl)}
-            | ({} if row.change is None else {"change in percent": rounded(row.change), "p": round(row.p_value or 0.0, 6)})
+            {"lm": row.lm, "ppl_as_read": rounded(row.ppl)}
+            | ({} if row.change is None else {"change_in_percent": rounded(row.change), "p": round(row.p_value or 0.0, 6)})
             for row in self.rows
         ]
-        return {"lms": rows, "sentences": self.sentences, "words": self.words, "lines drawn together": self.lines_together}
+        return {"lms": rows, "sentences": self.sentences, "words": self.words, "lines_together": self.lines_together}
 
     def __str__(self) -> str:
         from tabulate import tabulate
@@ -123,13 +123,11 @@ def compare_lms(
     """
     run = run_config(config, lms=lms)
     if penalties := [lm.name for lm in run.lms if lm.unpacked().oov.kind == "penalty"]:
-        raise InputError(
-            f"{', '.join(penalties)} gives unknown words a fixed penalty, so it has no perplexity: leave it out, or use spread"
-        )
+        raise InputError(f"{', '.join(penalties)} gives unknown words a fixed penalty: it has no perplexity; leave it out, or use spread")
     counted = count_text(text, run, source, on_progress)
     _warn_of_removed_words(counted)
     path = os.fspath(text) if isinstance(text, str | os.PathLike) else None
-    together = max(1, min(LINES_TOGETHER, len(counted.words_read) // FEWEST_SAMPLES))
+    together = max(1, min(BLOCK_LINES, len(counted.words_read) // MIN_SAMPLES))
     statistics = _statistics(counted, together, path)
     rows: list[LMRow] = []
     for name, of_lm in statistics.items():
@@ -139,8 +137,9 @@ def compare_lms(
             continue
         compared = paired_test(of_lm, next(iter(statistics.values())), _CrossEntropy(), seed=seed)
         rows.append(LMRow(name, ppl, _in_percent(compared), compared.p_value))
-    if len(counted.words_read) == 1:
-        note("note: one line has no interval: its ends are the figure itself")
+    if together < BLOCK_LINES:
+        too_narrow = "if neighbouring lines are about the same things, the intervals are too narrow and p is too small"
+        note(f"note: so short a text has samples of {together} lines: {too_narrow}; {BLOCK_LINES * MIN_SAMPLES} lines or more are better")
     return LMComparison(rows, len(counted.words_read), sum(counted.words_read), together)
 
 

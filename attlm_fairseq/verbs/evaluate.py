@@ -238,7 +238,7 @@ def _rescored(found: Measurement, metric: Metric, run: RunConfig) -> tuple[RunCo
     """
     if not (run.lms or run.weights or run.candidates.anything or run.decision.rule != "max"):  # nothing rescores
         return run, []
-    telling, _ = with_telling(found.lists.lists)
+    telling, _ = with_telling(run, found.lists.lists)
     if telling is not None:
         run = replace(run, weights=with_decoder_score(run, run.weights, telling))
     answers = answers_of(found.lists, metric, run.weights, run.decision)

@@ -235,7 +235,19 @@ def lists_to_write(lists: Lists) -> Iterable[NbestList]:
 def _of_program(lists: Iterable[NbestList | Hypotheses]) -> Iterator[NbestList]:
     if isinstance(lists, NbestList) or not isinstance(lists, Iterable):
         raise InputError(f"the lists are {_shown(lists)}: expected a file or a list of n-best lists")
-    return (_list_of(place, given) for place, given in enumerate(lists))
+    return _each_of_program(lists)
+
+
+def _each_of_program(lists: Iterable[NbestList | Hypotheses]) -> Iterator[NbestList]:
+    silent = 0
+    for place, given in enumerate(lists):
+        nbest = _list_of(place, given)
+        if not nbest.hypotheses:
+            silent += 1
+            nbest = replace(nbest, hypotheses=[Hypothesis("", rank=1)])
+        yield nbest
+    if silent:
+        note(f"note: {silent} lists without hypotheses are read as silence: one hypothesis, an empty text without scores")
 
 
 def _shown(value: object) -> str:
@@ -282,9 +294,6 @@ def _list_of(place: int, given: NbestList | Hypotheses) -> NbestList:
         nbest = _checked(given)
     else:
         nbest = NbestList(str(place), [_hypothesis_of(place, one) for one in _sequence(place, given)])
-    if not nbest.hypotheses:
-        note(f"note: list {nbest.id!r} has no hypotheses: it is read as silence, one empty text without scores")
-        nbest = replace(nbest, hypotheses=[Hypothesis("", rank=1)])
     ranks = {hypothesis.rank for hypothesis in nbest.hypotheses}
     return _ranked(nbest) if 0 in ranks or len(ranks) < len(nbest.hypotheses) else nbest
 

@@ -146,7 +146,7 @@ def rescore(
     resumes = output is not None and output.resume
     cache = ScoreCache.of_output(os.fspath(output.path), run, run.devices[0], features) if output and resumes else ScoreCache(None)
     decider = ListDecider(run, features, writer.confidence)
-    with cache.explaining_interrupts():
+    with cache.telling_how_to_continue():
         context, read = with_context(run, with_sources(opened, source))
         with scoring(run, features, on_progress, cache, context) as rescorer:
             # closed if deciding or writing fails: whoever keeps the exception would keep the scores' file locked

@@ -488,8 +488,8 @@ def _names(measured: MeasuredLists, run: RunConfig, lm_features: Sequence[str], 
     unneeded = {*_matching(options.without, measured), *(lm for name in options.features for lm in differing_lms(name, run.texts) or ())}
     unneeded |= set(measured.redundant([name for name in lm_features if name not in asked_for]))
     if measured.left_out:
-        lacking = ", ".join(_lacking(name, measured) for name in measured.left_out)
-        note(f"WARNING: left out, because some hypotheses lack them: {lacking}; add the scores, or take such lists out of the file")
+        missing = ", ".join(_lacking(name, measured) for name in measured.left_out)
+        note(f"WARNING: left out, because some hypotheses lack them: {missing}; add the scores, or take such lists out of the file")
     names = [name for name in measured.names if name not in unneeded]
     if not names:
         raise InputError(f"no feature is left to tune: --without leaves out all that there are ({', '.join(measured.names)})")

@@ -50,17 +50,17 @@ def ppl_command(text: str, compare: bool, seed: int, as_json: bool, source: str 
     """
     check_files({"the text": [text], "the source": [source]})
     if given_option("seed") and not compare:
-        raise InputError("--seed is of the bootstrap and has no effect without --compare")
+        raise InputError("--seed has no effect without --compare")
     with lines_bar(text) as bar:
         if compare:
             compared = compare_lms(text, config=run, source=source, seed=seed, on_progress=bar.update)
         else:
             found = perplexity(text, config=run, source=source, on_progress=bar.update)
     if as_json:
-        return echo_json(compared.as_dict() if compare else [of_lm.as_dict() for of_lm in found])
-    if compare:
-        return click.echo(str(compared))
-    echo_fields(*(field.name for field in fields(Perplexity)))
-    for of_lm in found:
-        echo_fields(*(f"{value:.4f}" if isinstance(value, float) else value for value in astuple(of_lm)))
-    return None
+        echo_json(compared.as_dict() if compare else [of_lm.as_dict() for of_lm in found])
+    elif compare:
+        click.echo(str(compared))
+    else:
+        echo_fields(*(field.name for field in fields(Perplexity)))
+        for of_lm in found:
+            echo_fields(*(f"{value:.4f}" if isinstance(value, float) else value for value in astuple(of_lm)))

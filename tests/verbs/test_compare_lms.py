@@ -96,7 +96,7 @@ def test_the_command_prints_the_comparison(folder):
     assert record == found.as_dict()
     plain = json.loads(run("ppl", "text", *lms, "--json").stdout)
     for row, of_lm in zip(record["lms"], plain, strict=True):
-        assert row["ppl"][0] == pytest.approx(of_lm["ppl_as_read"], rel=1e-5)
-    assert record["lms"][1]["change in percent"][0] == pytest.approx(100 * (plain[1]["ppl"] / plain[0]["ppl"] - 1), abs=1e-3)
+        assert row["ppl_as_read"][0] == pytest.approx(of_lm["ppl_as_read"], rel=1e-5)
+    assert record["lms"][1]["change_in_percent"][0] == pytest.approx(100 * (plain[1]["ppl"] / plain[0]["ppl"] - 1), abs=1e-3)
     assert "no effect without --compare" in refused("ppl", "text", *lms, "--seed", 2)
     assert "has no sentence" in refused("ppl", "-", *lms, "--compare", "--context", "blank", stdin="\n")

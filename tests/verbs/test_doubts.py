@@ -248,6 +248,8 @@ def test_silence_in_each_json_shape_is_read_and_written(text, first, answers):
     assert "utterances without hypotheses are read as silence" in told
     assert first in Path("out").read_text()
     again = [nbest.hypotheses[0].text for nbest in attlm.read_nbest("out")]
+    attlm.write_nbest(read, "same", attlm.NbestFile("lists").open()[0].name)
+    assert Path("same").read_text() == text
     assert again == answers
 
 
@@ -282,3 +284,46 @@ def test_incomplete_lists_are_kept_with_only_close():
     options = ("--lm", "kenlm=lm.arpa", "--only-close", "kenlm=2", "--weight", "kenlm=0.1", "--weight", "score=1")
     assert "hole" not in run("rescore", "lists", *options, "--keep-incomplete", "-o", "out").stderr
     assert [found["text"] for found in json.loads(Path("out").read_text().splitlines()[3])["hyps"]] == SENTENCES[9:12]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("name", ["jsonl", "json", "hyporadise"])
+def test_kept_lists_have_no_totals_of_an_earlier_run(name):
+    lists = [
+        attlm.NbestList(f"u{n}", [attlm.Hypothesis("the cat", {"am_score": -1.0}), attlm.Hypothesis("a", {"am_score": -2.0})])
+        for n in (1, 2)
+    ]
+    attlm.write_nbest(lists, "lists", name)
+    run("rescore", "lists", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "once")
+    before = Path("once").read_text()
+    assert before.count("total") == (2 if name == "hyporadise" else 4)
+    if name == "hyporadise":  # which refuses hypotheses without the others' scores
+        run("rescore", "once", "--kenlm", "lm.arpa", "--weight", "kenlm=0", "--weight", "am_score=0", "-o", "twice")
+        assert "total" not in Path("twice").read_text()
+        return
+    Path("once").write_text(before.replace('"am_score": -2.0', '"am_score": null', 1))
+    told = run(
+        "rescore", "once", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--weight", "am_score=1", "--keep-incomplete", "-o", "twice"
+    ).stderr
+    assert "WARNING: 1 of 2 lists" in told
+    assert Path("twice").read_text().count("total") == 2
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_order_of_incomplete_lists_does_not_matter():
+    bare = {"id": "bare", "hyps": [{"text": "the cat sat"}, {"text": "a dog ran"}]}
+    scored = {"id": "scored", "hyps": [{"text": "the mat", "scores": {"am": -1}}, {"text": "the cat sat", "scores": {"am": -9}}]}
+    for lists in ([bare, scored], [scored, bare]):
+        write_lists(lists)
+        told = run("rescore", "lists", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--keep-incomplete", "-o", "out").stderr
+        assert "am, the decoder's own score, has weight 1" in told
+        assert "1 of 2 lists, the first 'bare'" in told
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_comparison_of_lms_that_see_other_words_is_warned_of():
+    Path("signs").write_text("the cat , sat .\n" * 30)
+    told = run("ppl", "signs", "--kenlm", "a=lm.arpa", "--kenlm", "b=lm.arpa", "--text", "b=remove-punctuation", "--compare").stderr
+    assert "WARNING: b sees 90 of 150 words: its text steps remove or join words, so it looks too good" in told
+    assert "so short a text has samples of 1 lines" in told
+    assert "a fixed penalty: it has no perplexity" in refused("ppl", "signs", "--kenlm", "lm.arpa", "--oov", "penalty:-9", "--compare")

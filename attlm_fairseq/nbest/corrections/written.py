@@ -191,18 +191,27 @@ def _parts(token: str, words: Sequence[str], steps: TextPipeline) -> list[str]:
         return [token]
     if not steps.steps:
         return ["", token, ""]
-    parts = [""]
-    for place, sign in enumerate(token):
-        inside = sign in APOSTROPHES and token[place - 1 : place].isalpha() and token[place + 1 : place + 2].isalpha()
-        is_word = inside or bool(steps.words(sign))
-        if is_word == (len(parts) % 2 == 0):
-            parts[-1] += sign
-        else:
-            parts.append(sign)
-    parts += [""] if len(parts) % 2 == 0 else []
-    if [steps.words(surface) for surface in parts[1::2]] == [[word] for word in words]:
-        return parts
+    for joins in (_joins_letters, _joins_anything):
+        parts = [""]
+        for place, sign in enumerate(token):
+            is_word = bool(steps.words(sign)) or joins(sign, token[place - 1 : place], token[place + 1 : place + 2])
+            if is_word == (len(parts) % 2 == 0):
+                parts[-1] += sign
+            else:
+                parts.append(sign)
+        parts += [""] if len(parts) % 2 == 0 else []
+        if [steps.words(surface) for surface in parts[1::2]] == [[word] for word in words]:
+            return parts
     return ["", token, ""] + ["", ""] * (len(words) - 1)
+
+
+def _joins_letters(sign: str, before: str, after: str) -> bool:
+    return sign in APOSTROPHES and before.isalpha() and after.isalpha()
+
+
+def _joins_anything(sign: str, before: str, after: str) -> bool:
+    """Return whether a sign may be inside a word, such as the comma of 5,000 and the soft hyphen."""
+    return before.isalnum() and after.isalnum()
 
 
 def _inserted(gap: str, new: str, at_begin: bool, at_end: bool) -> str:

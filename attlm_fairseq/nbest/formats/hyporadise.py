@@ -57,11 +57,12 @@ class HyporadiseFormat(NbestFormat):
         file = FileText(self.name)
         silence = SilenceReader(source.name)
         for number, item in enumerate(stream_items(source, file, "[")):
-            if (filled := silence.filled_input(item.raw, item.value)) is not item.raw:
-                item = replace(item, raw=filled, value=DECODER.decode(filled))
+            unfilled = ""
+            if (filled := silence.filled_input(item.raw, item.value)) != item.raw:
+                unfilled, item = item.raw, replace(item, raw=filled, value=DECODER.decode(filled))
             nbest = _nbest_list(item, number, source.name)
             extras = item.value.keys() - {"id", "input", "output", TOTAL_COLUMN, *nbest.hypotheses[0].scores}
-            nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses), extras=tuple(sorted(extras)))
+            nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses), extras=tuple(sorted(extras)), unfilled=unfilled)
             yield nbest
 
     def written_id(self, nbest: NbestList) -> None:
@@ -134,9 +135,9 @@ def _text(nbest: NbestList) -> str:
     own = own_text(nbest, HyporadiseFormat.name)
     text = own.own
     if is_as_read(nbest, own):
-        return text
+        return own.as_read
     hypotheses = nbest.hypotheses
-    if not all(map(is_own, hypotheses)):
+    if (hypotheses[0].lm_scores and hypotheses[0].total is None) or not all(map(is_own, hypotheses)):
         text = without_member(text, TOTAL_COLUMN)  # that of an earlier rescoring, which a new hypothesis has not
     value = DECODER.decode(text)
     new = {}

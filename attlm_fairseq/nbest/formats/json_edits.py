@@ -51,7 +51,7 @@ class ListWriter:
             row = _row_of(nbest)
             return [self._row(nbest, hypothesis, row) for hypothesis in nbest.hypotheses]
         if is_as_read(nbest, own) and nbest.sausage is None:
-            return [own.own]
+            return [own.as_read]
         body, end = split_end(own.own)
         text = body.lstrip(" \t\r")
         return [body[: len(body) - len(text)] + self.edited(text, nbest) + end]
@@ -68,7 +68,7 @@ class ListWriter:
         """Return the text of a list within a document, or of its rows."""
         own = own_text(nbest, FORMAT)
         if is_as_read(nbest, own) and nbest.sausage is None:
-            return own.own
+            return own.as_read
         if not are_rows(nbest):
             return self.edited(own.own, nbest)
         self.tell_of_confidences(nbest)
@@ -214,6 +214,8 @@ def _with_scores(text: str, nbest: NbestList, hypothesis: Hypothesis) -> str:
 def _with_lm_scores(text: str, nbest: NbestList, hypothesis: Hypothesis) -> str:
     if not is_rescored(hypothesis):
         return text
+    if hypothesis.total is None:
+        text = without_member(text, TOTAL)  # that of an earlier rescoring
     value = DECODER.decode(text)
     nested = value.get(keys.SCORES)
     if not isinstance(nested, dict) or not hypothesis.lm_scores:

@@ -213,8 +213,9 @@ def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[Nb
     reader.set_apart_counts(first_lists)
     silence = SilenceReader(reader.path)
     for number, item in enumerate(items, 1):
+        unfilled = ""
         if (filled := silence.filled(item.raw, item.value)) is not None:
-            item = replace(item, raw=filled, value=DECODER.decode(filled))
+            unfilled, item = item.raw, replace(item, raw=filled, value=DECODER.decode(filled))
         place = Place(
             f"utterance {quoted(item.key)}" if item.key is not None else f"item {number}", item.raw.lstrip(" \t"), reader.path, item.line
         )
@@ -226,7 +227,7 @@ def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[Nb
             if current is not None:
                 yield current
             text, is_row, count = ListText(file, item.before), record.is_row, count + 1
-            text.numbered = item.key is None and record.id is None
+            text.numbered, text.unfilled = item.key is None and record.id is None, unfilled
             current, known = NbestList(name, [], (), item.line, text, path=reader.path, source=record.source), {}
         elif file.framing != LINES:
             text.own += item.before
@@ -358,7 +359,7 @@ def _write_batch(lists: Iterable[NbestList], out: TextIO, file: FileText) -> Non
     for nbest in lists:
         own = own_text(nbest, JsonFormat.name)
         writer.tell_of_confidences(nbest)
-        texts.append(own.own if is_as_read(nbest, own) else writer.with_hypotheses(own.own, nbest))
+        texts.append(own.as_read if is_as_read(nbest, own) else writer.with_hypotheses(own.own, nbest))
         if batch.returned and len(nbest.hypotheses) != batch.returned:
             raise nbest.error(f"list {nbest.id} has {len(nbest.hypotheses)} hypotheses: all lists of the file have {batch.returned}")
     if texts == [item.raw for item in batch.items(1)]:

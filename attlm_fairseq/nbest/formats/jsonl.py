@@ -76,9 +76,10 @@ class JsonlFormat(NbestFormat):
         reader, silence = Reader(source.name), SilenceReader(source.name)
         count = 0
         for count, (before, line, line_number) in enumerate(filled_lines(source, file), 1):
-            line = silence.filled_line(line)
-            nbest, extras, numbered = _nbest_list(split_end(line)[0], count - 1, reader, line_number)
-            nbest.verbatim = ListText(file, before, line, len(nbest.hypotheses), extras=tuple(sorted(extras)), numbered=numbered)
+            filled = silence.filled_line(line)
+            nbest, extras, numbered = _nbest_list(split_end(filled)[0], count - 1, reader, line_number)
+            nbest.verbatim = ListText(file, before, filled, len(nbest.hypotheses), extras=tuple(sorted(extras)), numbered=numbered)
+            nbest.verbatim.unfilled = line if filled != line else ""
             yield nbest
         if not count:
             raise InputError("no n-best list in it", path=source.name)
@@ -175,7 +176,7 @@ def _line(nbest: NbestList) -> str:
     if own is None:
         return _new_line(nbest)
     if is_as_read(nbest, own) and nbest.sausage is None:
-        return own.own
+        return own.as_read
     body, end = split_end(own.own)
     text = body.lstrip(" \t\r")
     column = own_member(text, "hyps")
@@ -198,6 +199,8 @@ def _changed(nbest: NbestList, hypothesis: Hypothesis, text: str) -> str:
         new[SCORES] = with_members(member(text, SCORES) or "{}", scores)
     if hypothesis.total is not None:
         new[TOTAL] = exact(hypothesis.total, TOTAL, nbest)
+    elif hypothesis.lm_scores:
+        text = without_member(text, TOTAL)  # that of an earlier rescoring
     return with_members(text, new) if new else text
 
 

@@ -51,7 +51,7 @@ class ListDecider:
 
     def decide_all(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         """Yield each list with the answer first. After the last list, warn of what was unusual in all of them."""
-        telling, lists = with_telling(self._prepared(lists))
+        telling, lists = with_telling(self.run, self._prepared(lists))
         if telling is not None:
             self.weights = with_decoder_score(self.run, self.weights, telling)
             self._doubts = list(map(Doubts, self.weights.keys() - self.run.weights.keys()))

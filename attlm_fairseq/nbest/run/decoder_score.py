@@ -24,13 +24,14 @@ ALONE = (
 )
 
 
-def with_telling(lists: Iterable[NbestList]) -> tuple[NbestList | None, Iterator[NbestList]]:
+def with_telling(run: RunConfig, lists: Iterable[NbestList]) -> tuple[NbestList | None, Iterator[NbestList]]:
     """Return the list that tells which scores the lists have, and an iterator over all lists; None if there is no list.
 
     It is the first with several hypotheses, among the first LOOKED_AT: an only hypothesis needs no scores, such as an empty text
-    for silence. Without any, it is the first list.
+    for silence. If incomplete lists are kept, it must have a score of its own. Without any such list, it is the first.
     """
-    return peeked(lists, lambda nbest: len(nbest.hypotheses) > 1, LOOKED_AT)
+    must_have = run.decision.keep_incomplete
+    return peeked(lists, lambda nbest: len(nbest.hypotheses) > 1 and not (must_have and not own_scores(run, nbest)), LOOKED_AT)
 
 
 def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: NbestList) -> dict[str, float]:

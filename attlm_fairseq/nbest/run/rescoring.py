@@ -188,7 +188,7 @@ def with_context(run: RunConfig, lists: Iterable[NbestList]) -> tuple[Context | 
     """
     if run.context is None:
         return None, peeked(lists)[1]
-    telling, lists = with_telling(lists)
+    telling, lists = with_telling(run, lists)
     weights = dict(run.weights) if telling is None else with_default(run, run.weights, telling)[0]  # the run itself logs the line
     return Context(run.context, Choice(weights, run.decision)), lists
 

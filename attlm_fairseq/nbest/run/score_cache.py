@@ -59,7 +59,7 @@ class ScoreCache:
         return cls(place.with_name(f"{place.name}.unfinished"), settings)
 
     @contextmanager
-    def explaining_interrupts(self) -> Iterator[None]:
+    def telling_how_to_continue(self) -> Iterator[None]:
         """If the user interrupts the run, or the input is wrong, say that the same command continues it."""
         try:
             yield

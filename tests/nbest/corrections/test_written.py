@@ -85,7 +85,7 @@ def test_case_and_punctuation_stay(source, target, expected):
         ("你好\uff0c世界3\u3002我很好\uff01", [("你好", "您好")], "您好\uff0c世界3\u3002我很好\uff01"),
         ("A Well-Known flight", [("known", "new")], "A Well-New flight"),
         ("At 5:30 p.m.", [("m </s>", "am </s>")], "At 5:30 p.am."),
-        ("It costs $5,000", [("$5", "six")], "It costs six,000"),
+        ("It costs $5,000.", [("$5000", "six")], "It costs six."),
         ("e-mail-address", [("mail address", "male address")], "e-male-address"),
         ("May twenty-seven, please.", [("twenty", "twentieth"), ("seven", "seventh")], "May twentieth-seventh, please."),
         ("May twenty-seven.", [("twenty", "thirty"), ("seven </s>", "</s>")], "May thirty."),
