@@ -66,7 +66,7 @@ def test_a_real_gain_is_written_and_told(lists):
         assert 0 < float(rows[f"{name}, 5-fold"][4]) <= 1
     assert float(rows["tuned, 5-fold"][3]) < 0
     assert float(rows["tuned, 5-fold"][4]) <= 0.05
-    assert "p of cross-validated rows allows for folds" in result.stdout
+    assert "the p of cross-validated rows accounts for folds" in result.stdout
     assert "WARNING: cross" not in result.stderr
     assert "decision: max" in result.stderr  # no rule is better than the maximum here
     config = read_config(lists / "attlm.toml")

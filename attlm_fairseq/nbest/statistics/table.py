@@ -23,7 +23,7 @@ def as_table(rows: Sequence[Row], metric: ScoreOfSums, against: str) -> str:
         [_cells(row, decimals) for row in rows], head, "plain", disable_numparse=True, colalign=("left", "right", "left", "left")
     )
     if any(row.folds for row in rows):
-        table += "\np of cross-validated rows allows for folds whose weights were tuned on the same lists"
+        table += "\nthe p of cross-validated rows accounts for folds that share the lists they are tuned on"
     return table
 
 
