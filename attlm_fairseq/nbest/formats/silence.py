@@ -65,9 +65,7 @@ def _value(line: str) -> dict[str, Any]:
 
 def _without_hypotheses(value: dict[str, Any]) -> str | None:
     """Return the key of an utterance's empty list of hypotheses; None if there is none, or if the object itself is a hypothesis."""
-    layout = layout_of(value)
-    for key in keys.HYPOTHESES:
-        if value.get(key) == []:
-            of_manifest = layout is not None and layout.is_row and "text" in value and keys.is_reference("text", key, value)
-            return key if layout is None or of_manifest else None
-    return None
+    key = next((key for key in keys.HYPOTHESES if value.get(key) == []), None)
+    layout = None if key is None else layout_of(value)
+    of_manifest = layout is not None and layout.is_row and "text" in value and keys.is_reference("text", key, value)
+    return key if layout is None or of_manifest else None
