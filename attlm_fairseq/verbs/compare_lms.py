@@ -144,11 +144,11 @@ def compare_lms(
 
 
 def _warn_of_removed_words(counted: CountedText) -> None:
-    """Warn of LMs that see fewer words than the text has: they are not charged for the others."""
+    """Warn of LMs that see fewer words than the text has: what is removed, unlike joined, costs them nothing."""
     words = sum(counted.words_read)
     for name, counter in counted.counters.items():
         if counter.words < words:
-            note(f"WARNING: {name} sees {counter.words} of {words} words: its text steps remove or join words, so it looks too good")
+            note(f"WARNING: {name} sees {counter.words} of {words} words: if its text steps remove words, it looks too good")
 
 
 def _statistics(counted: CountedText, together: int, path: str | None) -> dict[str, np.ndarray]:
