@@ -139,7 +139,8 @@ def compare_lms(
         rows.append(LMRow(name, ppl, _in_percent(compared), compared.p_value))
     if together < BLOCK_LINES:
         too_narrow = "if neighbouring lines are about the same things, the intervals are too narrow and p is too small"
-        note(f"note: so short a text has samples of {together} lines: {too_narrow}; {BLOCK_LINES * MIN_SAMPLES} lines or more are better")
+        samples = f"samples of {together} lines" if together > 1 else "single lines as samples"
+        note(f"note: so short a text has {samples}: {too_narrow}; {BLOCK_LINES * MIN_SAMPLES} lines or more are better")
     return LMComparison(rows, len(counted.words_read), sum(counted.words_read), together)
 
 

@@ -12,7 +12,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.mbr import LOSSES, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.decision.rules import LeastRisk, Maximum, Rule, Vote
 from attlm_fairseq.nbest.external_metric import PREFIX, ExternalMetric, source_of
-from attlm_fairseq.nbest.features.combination import combine, lacking
+from attlm_fairseq.nbest.features.combination import combine, is_incomplete
 from attlm_fairseq.nbest.metrics import BLEU, Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.numeric import NOT_NEGATIVE
@@ -143,7 +143,7 @@ def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -
       text. With text steps, the text is written as after them, but without ``lowercase`` (``written_text``). Words that differ only in
       case take the form of the earliest hypothesis.
     """
-    if decision.keep_incomplete and lacking(nbest, weights) is not None:
+    if decision.keep_incomplete and is_incomplete(nbest, weights):
         return replace(nbest, hypotheses=sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank))
     if decision.rule == "max":
         return combine(nbest, weights)

@@ -62,12 +62,10 @@ def features(nbest: NbestList, names: Sequence[str]) -> np.ndarray:
     return matrix
 
 
-def lacking(nbest: NbestList, weights: Mapping[str, float]) -> str | None:
-    """Return the first score with a weight that one of several hypotheses of the list lacks; None if there is none."""
-    for name, weight in weights.items():
-        if weight and any(_value(nbest, hypothesis, name) is None for hypothesis in nbest.hypotheses):
-            return name
-    return None
+def is_incomplete(nbest: NbestList, weights: Mapping[str, float]) -> bool:
+    """Return whether one of several hypotheses of the list lacks a score that has a weight."""
+    names = [name for name, weight in weights.items() if weight]
+    return any(_value(nbest, hypothesis, name) is None for hypothesis in nbest.hypotheses for name in names)
 
 
 def log_linear(columns: Sequence[np.ndarray] | np.ndarray, weights: Sequence[float] | np.ndarray) -> np.ndarray:

@@ -10,10 +10,10 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.confidence import Confidence, with_confidences
 from attlm_fairseq.nbest.decision.decision import decide
-from attlm_fairseq.nbest.features.combination import COMPUTED, lacking
+from attlm_fairseq.nbest.features.combination import COMPUTED, is_incomplete
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.decoder_score import ALONE, Doubts, own_scores, with_decoder_score, with_default, with_telling
+from attlm_fairseq.nbest.run.decoder_score import ALONE, Doubts, own_scores, with_default, with_telling
 from attlm_fairseq.text.subwords import SubwordMarks
 
 NOTHING_TO_CHOOSE = "WARNING: no list has two different hypotheses: there is nothing to choose between; corrections add hypotheses"
@@ -53,16 +53,18 @@ class ListDecider:
         """Yield each list with the answer first. After the last list, warn of what was unusual in all of them."""
         telling, lists = with_telling(self.run, self._prepared(lists))
         if telling is not None:
-            self.weights = with_decoder_score(self.run, self.weights, telling)
+            self.weights, line = with_default(self.run, self.weights, telling)
+            if line:
+                note(line)
             self._doubts = list(map(Doubts, self.weights.keys() - self.run.weights.keys()))
-            self._bare = telling.id if with_default(self.run, self.run.weights, telling)[1] == ALONE else None
+            self._bare = telling.id if line == ALONE else None
             self._tell_formula()
         for scored in lists:
             self._require_none_before(scored)
             decided = decide(scored, self.weights, self.run.decision)
             self._count(scored, decided)
             weights = self.weights
-            if self.run.decision.keep_incomplete and lacking(scored, weights) is not None:
+            if self.run.decision.keep_incomplete and is_incomplete(scored, weights):
                 self._incomplete.append(scored.id)
                 weights = {}  # confidences go by rank
             else:

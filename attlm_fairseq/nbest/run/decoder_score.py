@@ -8,7 +8,7 @@ from attlm_fairseq.batching import peeked
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
 from attlm_fairseq.nbest.corrections.expansion import SCORES as CANDIDATE_SCORES
-from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names, features, lacking, weighted_totals
+from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names, features, is_incomplete, weighted_totals
 from attlm_fairseq.nbest.features.lm_features import is_lm_feature
 from attlm_fairseq.nbest.formats.hyporadise import AM_SCORE, score_key
 from attlm_fairseq.nbest.formats.lines import main_score
@@ -68,7 +68,8 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
         return dict(weights), ""
     if not own:
         translates = any(lm.uses_source and weights.get(lm.name) for lm in run.scored)  # which is what a decoder's score says, too
-        return dict(weights), "" if weights.keys() - of_lms - {"words"} or by_rank or translates else ALONE
+        says_how = weights.keys() - of_lms - {"words"} or by_rank or translates or len(nbest.hypotheses) == 1
+        return dict(weights), "" if says_how else ALONE
     everywhere = [name for name in own if nbest.sparse or all(name in hypothesis.scores for hypothesis in nbest.hypotheses)]
     decoder = main_score(everywhere) or main_score(own)  # a hypothesis that lacks it is told when the totals are computed
     if decoder is None:
@@ -133,9 +134,9 @@ def distances_from_best(nbest: NbestList, lms: Collection[str], keep_incomplete:
     own = _own_scores(nbest, lms)
     own = [name for name in own if name not in (*CANDIDATE_SCORES, CORRECTOR)] or own  # candidates have joined the list already
     name = main_score(own)
-    if keep_incomplete and (name is None or any(name not in hypothesis.scores for hypothesis in nbest.hypotheses)):
-        return [0.0] * len(nbest.hypotheses)
     if name is None or any(name not in hypothesis.scores for hypothesis in nbest.hypotheses):
+        if keep_incomplete:
+            return [0.0] * len(nbest.hypotheses)
         found = f"several, none of which is called {' or '.join(DECODER_SCORES)}: {', '.join(own)}" if len(own) > 1 else "none"
         raise nbest.error(
             f"list {nbest.id!r}: --only-close goes by the decoder's own score, expected one score for each hypothesis, found {found}"
@@ -147,7 +148,7 @@ def distances_from_best(nbest: NbestList, lms: Collection[str], keep_incomplete:
 def total_without_lms(nbest: NbestList, config: RunConfig) -> list[float]:
     """Return the total of each hypothesis without the scores that the LMs of the run give it, with the default decoder weight."""
     weights, _ = with_default(config, config.weights, nbest)
-    if config.decision.keep_incomplete and lacking(nbest, weights) is not None:
+    if config.decision.keep_incomplete and is_incomplete(nbest, weights):
         return [0.0] * len(nbest.hypotheses)  # nothing depends on it
     lms = {lm.name for lm in config.lms}
     names = [name for name in feature_names(nbest) if weights.get(name) and name not in lms and not is_lm_feature(name, lms)]
