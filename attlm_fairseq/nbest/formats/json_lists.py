@@ -214,7 +214,7 @@ def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[Nb
     silence = SilenceReader(reader.path)
     for number, item in enumerate(items, 1):
         unfilled = ""
-        if (filled := silence.filled(item.raw, item.value)) is not None:
+        if (filled := silence.filled(item.raw, item.value)) != item.raw:
             unfilled, item = item.raw, replace(item, raw=filled, value=DECODER.decode(filled))
         place = Place(
             f"utterance {quoted(item.key)}" if item.key is not None else f"item {number}", item.raw.lstrip(" \t"), reader.path, item.line

@@ -22,12 +22,12 @@ class SilenceReader:
         self._path = path
         self._told = False
 
-    def filled(self, text: str, value: Any) -> str | None:
-        """Return the JSON text of an utterance with its empty hypothesis, given its value; None if nothing is to be filled in."""
+    def filled(self, text: str, value: Any) -> str:
+        """Return the JSON text of an utterance with its empty hypothesis, given its value; or as it is."""
         if value == [] and _EMPTY.search(text):
             return self._tell(_EMPTY.sub('[""]', text, count=1))
         if not isinstance(value, dict) or "{" not in text or (key := _without_hypotheses(value)) is None:
-            return None
+            return text
         return self._filled(text, key, '[{"text": ""}]')
 
     def filled_line(self, line: str) -> str:
