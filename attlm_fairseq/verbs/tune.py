@@ -383,9 +383,9 @@ def _second_pass(measured: MeasuredLists, metric: Metric, names: Sequence[str], 
     conversations = first.spec.conversations([nbest.id for nbest in measured.lists])
     tuner = tuner_of_folds(measured, metric, names, options.folds, samples, _search(options, names, options.intervals))
     if len(tuner.folds()) == 1 or len(conversations) == 1:
-        return replace(first, choice=Choice(tuner.without(NOTHING).weights))
+        return replace(first, choice=Choice(tuner.without(NOTHING).weights), scored_before=True)
     choices = {name: Choice(tuner.without(frozenset({int(tuner.fold_of[places[0]])})).weights) for name, places in conversations.items()}
-    return replace(first, choices=choices)
+    return replace(first, choices=choices, scored_before=True)
 
 
 def _record(

@@ -213,6 +213,8 @@ def test_conversations_of_one_list_each_are_warned_of():
     told = "WARNING: 20 conversations of one list each: --context has no effect"
     assert told in run("rescore", "lists", *options, "--context", "id:^([^-]+)").stderr
     assert told not in run("rescore", "lists", *options, "--context", "id:^u").stderr
+    tuned = run("tune", "lists", "--kenlm", "lm.arpa", "--context", "id:^([^-]+)", "-o", "attlm.toml").stderr
+    assert tuned.count(told) == 1
 
 
 @pytest.mark.usefixtures("folder")
@@ -330,3 +332,20 @@ def test_a_comparison_of_lms_that_see_other_words_is_warned_of():
     assert "WARNING: b sees 90 of 150 words: if its text steps remove words, it looks too good" in told
     assert "so short a text has single lines as samples" in told
     assert "a fixed penalty: it has no perplexity" in refused("ppl", "signs", "--kenlm", "lm.arpa", "--oov", "penalty:-9", "--compare")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("first", ["silent", "incomplete"])
+def test_a_table_has_the_columns_of_lists_after_an_unusable_one(first):
+    hypotheses = {"silent": [], "incomplete": [{"text": "a", "scores": {"am": -1}}, {"text": "the cat", "scores": {"lm": -2}}]}[first]
+    usable = [{"text": "the cat", "scores": {"am": -3, "lm": -2}}, {"text": "a dog", "scores": {"am": -1, "lm": -1}}]
+    write_lists([{"id": "a", "hyps": hypotheses}, {"id": "b", "hyps": usable}])
+    run("convert", "lists", "-o", "table.csv")
+    rows = Path("table.csv").read_text().splitlines()
+    assert rows[0] == "id,hyp,ref,am,lm"
+    assert rows[-1] == "b,a dog,,-1.0,-1.0"
+    options = () if first == "silent" else ("--keep-incomplete",)
+    run("rescore", "table.csv", "--weight", "am=1", "--weight", "lm=1", *options, "-o", "out.csv")
+    rows = Path("out.csv").read_text().splitlines()
+    assert rows[0] == "id,hyp,ref,am,lm,total"
+    assert rows[-2] == "b,a dog,,-1.0,-1.0,-2.0"

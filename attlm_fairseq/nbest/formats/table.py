@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, TextIO
 
+from attlm_fairseq.batching import peeked
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
@@ -40,6 +41,7 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
 _SEPARATOR = re.compile(r"sep=.\r?\n")  # the first line of Excel's tables, which is no row
+LOOKED_AT = 1000  # lists that may be silent or incomplete, until one shows which columns there are
 _QUOTING = "a field that begins with a quote needs quotes around it, and its own ones doubled"
 
 
@@ -188,14 +190,15 @@ class TableFormat(NbestFormat):
         return read <= {name.strip() for name in names} and (has_header or ("rank" not in names and all_scored))
 
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
-        table: _Table | None = None
+        first, lists = peeked(lists, _tells_columns, LOOKED_AT)
+        if first is None:
+            return
+        table = _Table.of(first, text_of(first, self.name), self.delimiters[0])
         lines = WholeLines(out)
+        out.write(table.header)  # a whole line, or a byte order mark alone
         end = ""
         for nbest in lists:
             text = text_of(nbest, self.name)
-            if table is None:
-                table = _Table.of(nbest, text, self.delimiters[0])
-                out.write(table.header)  # a whole line, or a byte order mark alone
             if (text is None) != table.is_new:
                 own_text(nbest, self.name)
             lines.put(text.before if text is not None else "")
@@ -406,6 +409,15 @@ def _scores(row: _Row, columns: Columns, reader: Reader) -> dict[str, float]:
     return scores
 
 
+def _tells_columns(nbest: NbestList) -> bool:
+    """Return whether a list shows which scores the others have: it is not silence, has been decided on if it was scored, and all of its
+    hypotheses have the same scores."""
+    best = nbest.hypotheses[0]
+    if not any(one.text for one in nbest.hypotheses) or (best.lm_scores and best.total is None):
+        return False
+    return all(one.scores.keys() == best.scores.keys() for one in nbest.hypotheses)
+
+
 @dataclass(slots=True)
 class _Table:
     """The columns of a written table.
@@ -438,7 +450,7 @@ class _Table:
 
     @staticmethod
     def of(nbest: NbestList, text: ListText | None, delimiter: str) -> _Table:
-        """Return the table that the first list makes: all others have the same columns."""
+        """Return the table that a list makes: all others have the same columns."""
         best = nbest.hypotheses[0]
         if text is None:
             own = tuple(dict.fromkeys(name for hypothesis in nbest.hypotheses for name in hypothesis.scores))
@@ -475,8 +487,10 @@ class _Table:
             return self._renumbered(own, place)
         not_first = hypothesis.scores.keys() - {*self.own} if self.is_new else added_scores(hypothesis).keys() - {*self.names, *self.joined}
         unknown = hypothesis.lm_scores.keys() - self.added.keys() or not_first
+        if self.total is None and hypothesis.total is not None:
+            unknown = unknown or [TOTAL]
         if unknown:
-            raise nbest.error(f"list {nbest.id} has the score {sorted(unknown)[0]}, which the first list has not: a table needs the same")
+            raise nbest.error(f"list {nbest.id} has the score {sorted(unknown)[0]}, which lists before it lack: a table needs the same")
         new = [*_cells(hypothesis.scores, self.joined), *_cells(hypothesis.lm_scores, self.added)]
         total = "" if hypothesis.total is None else repr(float(hypothesis.total))
         fields = self._fields_read(own.own) if own is not None else self._new_fields(nbest, hypothesis)

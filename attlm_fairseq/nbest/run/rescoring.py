@@ -161,12 +161,14 @@ class Conversations:
 class Context:
     """How lists form conversations, and which text of a list is context for the lists after it.
 
-    ``choices`` are for single conversations, by name; ``choice`` is for all others.
+    ``choices`` are for single conversations, by name; ``choice`` is for all others. ``scored_before`` is whether the lists are
+    scored again, with another context: warnings about their conversations are not repeated.
     """
 
     spec: ContextSpec
     choice: Choice = field(default_factory=Choice)
     choices: Mapping[str, Choice] = field(default_factory=dict)
+    scored_before: bool = False
 
     def conversations(self, lists: Sequence[NbestList]) -> Iterator[Conversations]:
         """Yield the conversations in the groups in which they are scored.
@@ -175,7 +177,7 @@ class Context:
             InputError: the conversation of a list is not known, see ``ContextSpec.conversations``.
         """
         found = self.spec.conversations([nbest.id for nbest in lists])
-        if len(found) == len(lists) > 1:
+        if len(found) == len(lists) > 1 and not self.scored_before:
             note(f"WARNING: {len(found)} conversations of one list each: --context has no effect")
         for group in groups_of(found):
             yield Conversations([[(place, lists[place]) for place in places] for _, places in group], [name for name, _ in group])
