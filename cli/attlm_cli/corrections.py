@@ -8,7 +8,7 @@ import click
 import cloup
 
 from attlm_cli.options import folds_by_option, format_option, given_option, json_option, once, reference_options
-from attlm_cli.overwriting import check_files
+from attlm_cli.overwriting import check_files, files_of_steps
 from attlm_cli.printing import echo_json
 from attlm_cli.types import STEPS
 from attlm_fairseq.errors import InputError
@@ -88,7 +88,8 @@ def learn_command(
     Example:
       attlm corrections learn train.json --refs train.ref -o corrections.tsv
     """
-    check_files({"the input": [nbest], "the references": refs.paths, "--kenlm": [kenlm]}, {"the output": output})
+    inputs = {"the input": [nbest], "the references": refs.paths, "--kenlm": [kenlm], "a step of --text": files_of_steps(text)}
+    check_files(inputs, {"the output": output})
     if kenlm is None:
         lm_next_to(output)  # before the work
     learned = learn_corrections(NbestFile(nbest, format_name), refs, lm=kenlm, language=language, text=text)

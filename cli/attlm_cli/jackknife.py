@@ -9,7 +9,7 @@ import click
 import cloup
 
 from attlm_cli.options import folds_by_option, format_option, given_option, grouped, once, reference_options
-from attlm_cli.overwriting import check_files
+from attlm_cli.overwriting import check_files, files_of_groups, files_of_steps
 from attlm_cli.types import STEPS, NameValue
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
@@ -96,7 +96,15 @@ def jackknife_command(
       attlm jackknife train.json --refs train.ref --corrections -o jackknifed.jsonl
       attlm tune jackknifed.jsonl
     """
-    check_files({"the input": [nbest], "the references": refs.paths}, {"the output": output})
+    inputs: dict[str, list[str | Path | None]] = {
+        "the input": [nbest],
+        "the references": [*refs.paths],
+        "an LM": [file for _, file in lm],
+        "a step of --text": files_of_steps(learning.text),
+        "the groups": files_of_groups(learning.folds_by),
+    }
+    check_files(inputs, {"the output": output})
+    check_files(inputs, {"--texts": learning.texts, "the output": output}, folders=True)
     lms: dict[str, list[str]] = {}
     for name, file in lm:
         lms.setdefault(name, []).append(file)

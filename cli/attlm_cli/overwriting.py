@@ -9,14 +9,16 @@ from pathlib import Path
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.text import TextPipeline
+from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
+from attlm_fairseq.text import TextPipeline, text_pipeline
+from attlm_fairseq.verbs.inputs import FilePath
 
 NO_LISTS = (".toml", ".html", ".tsv")  # what attlm itself writes next to lists, and may write again
 
 
 def check_files(
     inputs: Mapping[str, Sequence[str | Path | None]],
-    outputs: Mapping[str, str | Path | Sequence[str] | None] | None = None,
+    outputs: Mapping[str, FilePath | Sequence[str] | None] | None = None,
     config: RunConfig | None = None,
     folders: bool = False,
 ) -> None:
@@ -29,7 +31,7 @@ def check_files(
     if [file for files in inputs.values() for file in files].count("-") > 1:
         raise InputError("standard input (-) is named more than once, and can be read once: name a file in place of one of them")
     written: dict[Path, str] = {}
-    given = ((option, [files] if isinstance(files, str | Path) else files or ()) for option, files in (outputs or {}).items())
+    given = ((option, [files] if isinstance(files, str | os.PathLike) else files or ()) for option, files in (outputs or {}).items())
     for option, output in ((option, output) for option, files in given for output in files):
         target = Path(os.path.realpath(output))
         if target.is_dir() and not folders:
@@ -57,7 +59,7 @@ def check_files(
         written[target] = option
 
 
-def files_of(config: RunConfig) -> Iterator[tuple[str, list[Path | None]]]:
+def files_of(config: RunConfig) -> Iterator[tuple[str, list[str | Path | None]]]:
     """Yield the files that a configuration names, with a description; not the file it was read from."""
     for lm in config.lms:
         yield f"the LM {lm.name}", [lm.kenlm, *lm.checkpoints]
@@ -65,10 +67,16 @@ def files_of(config: RunConfig) -> Iterator[tuple[str, list[Path | None]]]:
         yield f"the adaptation of {lm.name}", [lm.adapt]
         yield f"a text step of {lm.name}", [*files_of_steps(lm.text), *files_of_steps(lm.source_text)]
     yield "a text step", [*files_of_steps(config.text), *files_of_steps(config.decision.text)]
-    yield "the context", [Path(config.context.argument)] if config.context is not None and config.context.kind == "file" else []
+    yield "the context", files_of_groups(config.context)
     yield "the corrections", [config.candidates.table, config.candidates.phrases, config.candidates.corrector]
 
 
-def files_of_steps(text: TextPipeline | None) -> list[Path | None]:
+def files_of_groups(groups: str | ContextSpec | None) -> list[str | Path | None]:
+    """Return the file that names the conversation or group of each list, if there is one."""
+    spec = parse_context(groups) if isinstance(groups, str) else groups
+    return [Path(spec.argument)] if spec is not None and spec.kind == "file" else []
+
+
+def files_of_steps(text: str | TextPipeline | None) -> list[str | Path | None]:
     """Return the files that text steps read."""
-    return [Path(step.argument) for step in text.steps if step.needs_file] if text else []
+    return [Path(step.argument) for step in text_pipeline(text or "").steps if step.needs_file]

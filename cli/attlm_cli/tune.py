@@ -23,7 +23,7 @@ from attlm_cli.options import (
     seed_option,
     warn_of_unused,
 )
-from attlm_cli.overwriting import check_files, files_of_steps
+from attlm_cli.overwriting import check_files, files_of_groups, files_of_steps
 from attlm_cli.printing import echo_json, hypotheses_bar, this_command
 from attlm_cli.run_options import run_options
 from attlm_cli.types import INTERVAL, WEIGHT, FiniteRange
@@ -160,7 +160,12 @@ def tune_command(
     metric = measured.of(run)
     check_source(refs.source, run, metric)
     options = TuneOptions(**search, **trust, **others)
-    inputs = {"the input": [nbest], "the references": refs.files, "a step of --metric-text": files_of_steps(metric.text)}
+    inputs = {
+        "the input": [nbest],
+        "the references": refs.files,
+        "a step of --metric-text": files_of_steps(metric.text),
+        "the groups": files_of_groups(options.folds_by),
+    }
     check_files(inputs, {"the output": output, "--report": results.report}, run)
     check_files({"the configuration": [run.path]}, {"--report": results.report})
     warn_of_unused(output, run, found=("[weights]", "[decision]", "[confidence]", "[metric]"))

@@ -586,6 +586,12 @@ def test_a_link_in_the_place_of_an_unfinished_output_is_not_followed(folder):
         ("rescore dev.json {lms} --text truecase:refs -o refs", "the output would overwrite a text step"),
         ("tune dev.json --kenlm lm.arpa --metric-text truecase:case -o case", "the output would overwrite a step of --metric-text"),
         ("eval dev.json --metric-text truecase:case --errors case", "--errors would overwrite a step of --metric-text"),
+        ("tune dev.json --kenlm lm.arpa --folds-by file:case --report case -o new", "--report would overwrite the groups"),
+        ("jackknife dev.json --lm a=lm.arpa --lm a=refs -o refs", "the output would overwrite an LM"),
+        ("jackknife dev.json --text truecase:case -o case", "the output would overwrite a step of --text"),
+        ("jackknife dev.json --folds-by file:case -o case", "the output would overwrite the groups"),
+        ("jackknife dev.json --texts out/../case -o case", "would be the same file"),
+        ("corrections learn dev.json --text truecase:case -o case", "the output would overwrite a step of --text"),
     ],
 )
 def test_no_output_replaces_what_is_read(folder, command, message):

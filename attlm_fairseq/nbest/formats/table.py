@@ -488,7 +488,7 @@ class _Table:
         not_first = hypothesis.scores.keys() - {*self.own} if self.is_new else added_scores(hypothesis).keys() - {*self.names, *self.joined}
         unknown = hypothesis.lm_scores.keys() - self.added.keys() or not_first
         if self.total is None and hypothesis.total is not None:
-            unknown = unknown or [TOTAL]
+            unknown = unknown or {TOTAL}
         if unknown:
             raise nbest.error(f"list {nbest.id} has the score {sorted(unknown)[0]}, which lists before it lack: a table needs the same")
         new = [*_cells(hypothesis.scores, self.joined), *_cells(hypothesis.lm_scores, self.added)]
