@@ -74,6 +74,8 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.verbs.rescore import RescoreOutput as RescoreOutput
     from attlm_fairseq.verbs.rescore import rescore as rescore
     from attlm_fairseq.verbs.sample import sample as sample
+    from attlm_fairseq.verbs.shards import Shard as Shard
+    from attlm_fairseq.verbs.shards import rescore_shards as rescore_shards
     from attlm_fairseq.verbs.text import Perplexity as Perplexity
     from attlm_fairseq.verbs.text import load_lm as load_lm
     from attlm_fairseq.verbs.text import perplexity as perplexity
@@ -133,6 +135,7 @@ _MODULES = {
     "rescore": "verbs.rescore",
     "Rescored": "verbs.rescore",
     "RescoreOutput": "verbs.rescore",
+    "rescore_shards": "verbs.shards",
     "run_config": "verbs.inputs",
     "RunConfig": "nbest.run.config",
     "sample": "verbs.sample",
@@ -142,6 +145,7 @@ _MODULES = {
     "ScoredText": "scoring.text_file",
     "Scorer": "scoring.scorer",
     "SentenceScore": "scoring.scorer",
+    "Shard": "verbs.shards",
     "show_attention": "verbs.attention",
     "tune": "verbs.tune",
     "Tuned": "verbs.tune",

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextvars import ContextVar
-
-from attlm_fairseq.scoring.oov import OOVCount
-from attlm_fairseq.text import TextPipeline, describe_pipelines, remarks
 
 LOGGER = logging.getLogger("attlm_fairseq")
 
@@ -38,17 +35,3 @@ def collected() -> Iterator[list[str]]:
         yield lines
     finally:
         _COLLECTING.reset(before)
-
-
-def note_texts(pipelines: dict[str, TextPipeline]) -> None:
-    """Log the text steps of each LM, and doubts about them."""
-    for line in (*describe_pipelines(pipelines), *remarks(pipelines.values())):
-        note(line)
-
-
-def warn_of_oov(counts: Iterable[OOVCount], advise: Callable[[OOVCount], str | None] | None = None) -> None:
-    """Warn of each LM that does not know many of the words, with the advice that ``advise`` gives for it."""
-    for count in counts:
-        if warning := count.warning():
-            advice = advise(count) if advise else None
-            note(f"{warning}. {advice}" if advice else warning)

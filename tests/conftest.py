@@ -28,7 +28,7 @@ pytest_plugins = ["cli_runs", "fairseq_runs", "small_models"]  # helpers with fi
 
 # By their time, of which the number of their tests says little.
 SLOWEST_FILES = (
-    "nbest/test_ray_engine.py",
+    "verbs/test_shards.py",
     "training/test_training.py",
     "nbest/test_workers.py",
     "project/test_examples.py",

@@ -19,6 +19,7 @@ from attlm_fairseq.checkpoints.folder import StoredModel, read_model_folder
 from attlm_fairseq.checkpoints.vocabulary import PAD, Vocabulary, fingerprint, fingerprint_numbers
 from attlm_fairseq.errors import InputError, NoDictionaryError
 from attlm_fairseq.files import sha256
+from attlm_fairseq.forks import one_thread_in_forks
 from attlm_fairseq.modules.families import FAMILIES, build_language_model, family_of
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.state import EVERYTHING, Carried
@@ -73,6 +74,7 @@ def load_model(
         InputError: there is no such file, it is not a checkpoint of this package, its dictionary is missing or does not fit,
             its texts begin with ``<s>``, or its options and weights do not fit or are not finite.
     """
+    one_thread_in_forks()
     try:
         stored = stored_in_folder(path, dictionary) if path.is_dir() else stored_in_checkpoint(path, dictionary, content)
         if stored.options.get("add_bos_token") and not any_start:

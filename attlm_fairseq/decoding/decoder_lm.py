@@ -13,10 +13,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from attlm_fairseq.checkpoints.reading import TrainedModel, load_model
+from attlm_fairseq.checkpoints.export import write_checkpoint_folder
+from attlm_fairseq.checkpoints.reading import TrainedModel, load_model, read_checkpoint
 from attlm_fairseq.checkpoints.vocabulary import EOS, REPEATS, UNK
 from attlm_fairseq.decoding.cache import SharedByCopies
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import whole_folder
 from attlm_fairseq.modules.kernels.low_precision_steps import stepping_model
 from attlm_fairseq.modules.kernels.products import full_float32
 from attlm_fairseq.modules.state import LanguageModelState
@@ -74,20 +76,18 @@ class DecoderLM(SharedByCopies):
         """Write the folder that ``attlm export`` writes, from the files of this model.
 
         Raises:
-            InputError: the model was loaded from a checkpoint that has become unusable, or the folder is not empty or
-                cannot be written.
-            OSError: the model was loaded from a folder, and the new folder exists or cannot be written.
+            InputError: the files have become unusable, or the folder is not empty or cannot be written.
         """
         folder = Path(folder)
         if self.path.is_dir():
-            shutil.copytree(self.path, folder)
+            with whole_folder(str(folder)) as place:
+                shutil.copytree(self.path, place, dirs_exist_ok=True)
             return
-        from attlm_fairseq.verbs.export import export_model  # imported here: only saving needs the scorers
-
         with tempfile.TemporaryDirectory() as place:
             dictionary = Path(place) / "dict.txt"
             dictionary.write_text("".join(f"{symbol} 1 {REPEATS}\n" for symbol in self.vocabulary.symbols[UNK + 1 :]), encoding="utf-8")
-            export_model(self.path, folder, dictionary=dictionary)
+            content = read_checkpoint(self.path)
+            write_checkpoint_folder(folder, load_model(self.path, dictionary, content=content), content, self.path)
 
     def deviation(self, sentences: Sequence[Sequence[str]]) -> Deviation:
         """Measure on a sample of the sentences how far the precision of the weights changes their scores.

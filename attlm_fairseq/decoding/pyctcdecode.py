@@ -9,32 +9,24 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from bisect import bisect_left
 from collections.abc import Collection
-from functools import cache, partial
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from pyctcdecode.constants import AVG_TOKEN_LEN, DEFAULT_ALPHA, DEFAULT_BETA, DEFAULT_UNK_LOGP_OFFSET
 from pyctcdecode.language_model import AbstractLanguageModel
 
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State, load_stateful_lm, require_log_linear
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.forks import one_thread_in_forks
 from attlm_fairseq.numeric import LN_10, is_number
 
 WHOLE_HISTORY = 1 << 30  # n-gram order that stands for the whole history: hypotheses that differ anywhere are not merged
 PARAMETERS = {"alpha": Real, "beta": Real, "unk_score_offset": Real, "score_boundary": bool}
 ATTRIBUTES, UNIGRAMS, LM = "attrs.json", "unigrams.txt", "lm{}"
-
-
-@cache
-def one_thread_in_forks() -> None:
-    """Let each process that is forked from now on compute with one thread: it has none of OpenMP's, and would wait for them for ever."""
-    os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 class HypothesisState(NamedTuple):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.numeric import NOT_NEGATIVE, POSITIVE, WHOLE_NUMBER
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,9 @@ class SamplingOptions:
     unknown: bool = False
 
     def __post_init__(self) -> None:
-        if not (0 <= self.temperature < math.inf and self.top_k >= 0 and 0 < self.top_p <= 1 and self.max_words >= 0):
+        whole = WHOLE_NUMBER.is_right(self.top_k) and WHOLE_NUMBER.is_right(self.max_words)
+        if not (whole and NOT_NEGATIVE.is_right(self.temperature) and POSITIVE.is_right(self.top_p) and self.top_p <= 1):
             raise InputError(
                 f"cannot sample with temperature {self.temperature}, top-k {self.top_k}, top-p {self.top_p} and at most {self.max_words} "
-                "words: expected a temperature of 0 or more, a top-k of 0 or more, a top-p above 0 and up to 1, and no negative number"
+                "words: expected a temperature of 0 or more, a top-p above 0 and up to 1, and whole numbers that are not negative"
             )

@@ -145,7 +145,6 @@ class CacheScorer(Scorer):
             raise InputError(f"{scorer.name} does not score the sentence end, which a cache predicts, too: leave out its cache")
         self.members = (scorer,)
         self.name = scorer.name
-        self.left_to_right = scorer.left_to_right
         self.cache = cache
         self._numbers: dict[str, int] = {}  # of words, shared by the scorers after other histories
         self._words = np.empty(0, dtype=np.int64)  # the last events

@@ -84,7 +84,7 @@ def parse_memory(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if not found:
         raise InputError(f"--memory {text!r}: expected a size such as 500M or 2G")
-    size = int(float(found[1]) * (1 << UNITS[found[2].upper()]))
+    size = int(min(float(found[1]) * (1 << UNITS[found[2].upper()]), float(1 << 62)))  # more does not fit 64 bits
     if size < SMALLEST_MEMORY:
         raise InputError(f"--memory {text}: at least {SMALLEST_MEMORY >> 20}M are needed")
     return size
@@ -101,7 +101,7 @@ def parse_devices(text: str, precision: str, memory: int, option: str = "--devic
     """
     devices: list[str] = []
     for part in text.split(","):
-        if found := re.fullmatch(r"cpu(?::([1-9]\d*))?", part):
+        if found := re.fullmatch(r"cpu(?::([1-9]\d{0,3}))?", part):
             devices += ["cpu"] * int(found[1] or 1)
         elif re.fullmatch(r"cuda(:\d+)?", part):
             devices.append(part)

@@ -76,12 +76,6 @@ class ContextWalk:
             requests = [(later.get(place, scorer), [pipeline.words(text)]) for place, text in said.items()]
             later.update(zip(said, scorer.after_many(requests), strict=True))
 
-    def end(self, places: Iterable[int]) -> None:
-        """Drop the states of these conversations, which have no more turns."""
-        for later in self._later:
-            for place in places:
-                later.pop(place, None)
-
 
 class SentenceWindow(Scorer):
     """An LM whose context is limited to the last K sentences. With K = 0 it scores each sentence on its own."""
@@ -90,7 +84,6 @@ class SentenceWindow(Scorer):
         """Limit ``scorer`` to ``sentences`` = K. ``later`` is ``scorer`` after ``recent``, the last K sentences."""
         self.scorer = scorer
         self.name = scorer.name
-        self.left_to_right = scorer.left_to_right
         self.sentences = sentences
         self.recent = tuple(recent)
         self.members = (scorer if later is None else later,)

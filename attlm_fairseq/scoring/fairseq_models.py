@@ -14,6 +14,7 @@ import torch
 from attlm_fairseq.checkpoints.reading import MISSHAPEN, check_finite, find_family, misshapen, read_plain_data
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.fairseq_import import import_fairseq
+from attlm_fairseq.forks import one_thread_in_forks
 
 
 def read_options(path: Path) -> Mapping[str, Any]:
@@ -70,6 +71,7 @@ def load_models(paths: Sequence[Path], overrides: Mapping[str, object]) -> tuple
         InputError: a file that is not a checkpoint, or whose weights are not finite or not those of the model.
     """
     import_fairseq()
+    one_thread_in_forks()
     from fairseq import checkpoint_utils
 
     from attlm_fairseq.plugin import register

@@ -21,6 +21,7 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.reading import check_finite
 from attlm_fairseq.errors import InputError, require_words
 from attlm_fairseq.files import FileHash
+from attlm_fairseq.forks import one_thread_in_forks
 from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer, linear_events
@@ -246,6 +247,7 @@ def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:
         found = f"its weights are pickled ({', '.join(pickled)}), which could run code when loaded" if pickled else "it has no weights"
         raise InputError(f"{found}; give a folder with model.safetensors (save_pretrained of transformers writes it)", path=folder)
     transformers = _import_transformers(folder)
+    one_thread_in_forks()
     log = transformers.utils.logging
     verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
     log.set_verbosity_error()

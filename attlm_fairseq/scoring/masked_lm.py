@@ -41,7 +41,9 @@ class MaskedInput(NamedTuple):
 class MaskedLMScorer(Scorer):
     """Pseudo-log-likelihoods, natural log, summed over the tokens of each word. The sentence end is not scored: its value is 0."""
 
-    left_to_right = False
+    @property
+    def left_to_right(self) -> bool:
+        return False
 
     @property
     def scores_end(self) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from attlm_fairseq.errors import visible
+from attlm_fairseq.messages import note
 
 FEW_TYPES = 2  # so many distinct unknown words may be names in a few utterances, unless the rate is high
 HIGH_OOV_RATE = 0.5
@@ -56,3 +57,11 @@ class OOVCount:
             f"WARNING: {rate:.1%} of the words ({sum(strange.values())} of {self.words}) are unknown to {self.lm_name}. "
             f"Do case, punctuation and tokenisation match its training text (--text)? Most often: {commonest}"
         )
+
+
+def warn_of_oov(counts: Iterable[OOVCount], advise: Callable[[OOVCount], str | None] | None = None) -> None:
+    """Warn of each LM that does not know many of the words, with the advice that ``advise`` gives for it."""
+    for count in counts:
+        if warning := count.warning():
+            advice = advise(count) if advise else None
+            note(f"{warning}. {advice}" if advice else warning)

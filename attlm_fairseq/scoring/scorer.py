@@ -82,8 +82,6 @@ class Scorer(ABC):
     Attributes:
         name: the name of the LM's score in n-best lists, weights and reports.
         members: the scorers that this one combines; empty for a single LM.
-        left_to_right: whether a word's value is its log-probability given the words before it (and a source sentence).
-            Only such LMs can be mixed, and only if they score the sentence end.
         spec: the files and options that ``load_lm`` made it from; None for an LM that a program has made itself.
         changed: whether it is a changed copy of the LM that ``spec`` describes: after a history, or with another normaliser.
         loaded_on: the device of a neural LM that ``load_lm`` made; None for any other LM.
@@ -91,7 +89,6 @@ class Scorer(ABC):
 
     name: str
     members: tuple[Scorer, ...] = ()
-    left_to_right: bool = True
     spec: LMSpec | None = None
     changed: bool = False
     loaded_on: DeviceConfig | None = None
@@ -104,6 +101,14 @@ class Scorer(ABC):
     @abstractmethod
     def score(self, sentences: Sequence[Sentence]) -> list[SentenceScore]:
         """Score each sentence: a sequence of words, possibly empty, without start and end symbols."""
+
+    @property
+    def left_to_right(self) -> bool:
+        """Return whether a word's value is its log-probability given the words before it (and a source sentence).
+
+        Only such LMs can be mixed, and only if they score the sentence end.
+        """
+        return all(member.left_to_right for member in self.members)
 
     @property
     def scores_end(self) -> bool:

@@ -149,9 +149,12 @@ class TranslationScorer(Scorer):
         self.name = name
         self.direction = direction
         self.compute = compute
-        self.left_to_right = direction == "forward" and model.word_by_word
         self.deviation: Deviation | None = None
         self._source_words = self._unknown_source_words = 0
+
+    @property
+    def left_to_right(self) -> bool:
+        return self.direction == "forward" and self.model.word_by_word
 
     @property
     def uses_source(self) -> bool:

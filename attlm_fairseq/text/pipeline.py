@@ -10,6 +10,7 @@ from pathlib import Path
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256
+from attlm_fairseq.messages import note
 from attlm_fairseq.text.steps import KINDS, StepKind, TextFunction, tokenized_languages
 
 _MISTAKEN = {"cn": "zh", "cz": "cs", "gr": "el", "jp": "ja", "kr": "ko"}  # countries, for their languages
@@ -173,6 +174,12 @@ def remarks(pipelines: Iterable[TextPipeline]) -> list[str]:
             meant = f"; did you mean {step.name}:{_MISTAKEN[step.argument]}?" if step.argument in _MISTAKEN else ""
             found.append(f"note: {step}: sacremoses has no rules of its own for {step.argument!r} and takes general ones{meant}")
     return found
+
+
+def note_texts(pipelines: Mapping[str, TextPipeline]) -> None:
+    """Log the text steps of each LM, and doubts about them."""
+    for line in (*describe_pipelines(pipelines), *remarks(pipelines.values())):
+        note(line)
 
 
 def split_texts(pipelines: Sequence[TextPipeline], texts: Sequence[str]) -> list[list[list[str]]]:

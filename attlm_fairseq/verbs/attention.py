@@ -12,10 +12,11 @@ from attlm_fairseq.attention.contributions import require_lstm
 from attlm_fairseq.attention.output import AttentionOutput
 from attlm_fairseq.attention.show import Shower
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.messages import note, warn_of_oov
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.oov import warn_of_oov
 from attlm_fairseq.text import remarks
 from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, lm_spec, run_config, text_lines
 

@@ -81,7 +81,11 @@ class LMComparison:
         """Return the comparison as a JSON-serialisable dictionary. Intervals are: value, low end, high end."""
         rows = [
             {"lm": row.lm, "ppl_as_read": rounded(row.ppl)}
-            | ({} if row.change is None else {"change_in_percent": rounded(row.change), "p": round(row.p_value or 0.0, 6)})
+            | (
+                {}
+                if row.change is None
+                else {"change_in_percent": rounded(row.change), "p": None if row.p_value is None else round(row.p_value, 6)}
+            )
             for row in self.rows
         ]
         return {"lms": rows, "sentences": self.sentences, "words": self.words, "lines_together": self.lines_together}

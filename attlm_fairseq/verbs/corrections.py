@@ -26,7 +26,17 @@ from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.text import TextPipeline, text_pipeline
 from attlm_fairseq.verbs.fit_of_references import warn_before_learning
-from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, References, groups_of, lists_of, run_config, with_references
+from attlm_fairseq.verbs.inputs import (
+    LM,
+    FilePath,
+    Lists,
+    References,
+    groups_of,
+    lists_of,
+    require_whole_number,
+    run_config,
+    with_references,
+)
 from attlm_fairseq.verbs.run import scoring
 
 
@@ -159,6 +169,11 @@ class JackknifeOptions:
     language: str = "en"
     text: str | TextPipeline = ""
     texts: FilePath | None = None
+
+    def __post_init__(self) -> None:
+        require_whole_number("folds", self.folds, 2)
+        if self.corrections is not None:
+            require_whole_number("corrections", self.corrections)
 
 
 def jackknife(

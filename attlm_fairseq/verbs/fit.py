@@ -14,7 +14,7 @@ import numpy as np
 
 from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files import TextSource, is_stream
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import write_config
@@ -78,7 +78,7 @@ class Fitted:
     adaptations: dict[str, Adaptation] = field(repr=False)
 
     def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
-        """Write the fitted LMs as an ``attlm.toml``, and each adaptation as ``NAME.adaptation`` next to it.
+        """Write the fitted LMs as an ``attlm.toml``, and each adaptation next to it: ``attlm.NAME.adaptation``.
 
         Raises:
             InputError: a file cannot be written, the existing file is not an ``attlm.toml``, or the name of a file in
@@ -385,7 +385,9 @@ def _best_adaptation(lm: LMSpec, fitting: _Fitting, text: TextPipeline) -> Adapt
 
 
 def _adaptation_path(path: FilePath, name: str) -> Path:
-    return Path(path).absolute().with_name(f"{name}.adaptation")
+    """Return where the adaptation of an LM goes: its name begins as that of the configuration, so that each has its own."""
+    config = Path(path).absolute()
+    return config.with_name(f"{name}.adaptation" if is_stream(str(path)) else f"{config.stem}.{name}.adaptation")
 
 
 def _ppl(documents: Sequence[Events]) -> float:

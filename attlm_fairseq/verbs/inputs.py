@@ -514,11 +514,8 @@ def run_config(
     require_type("decision", decision, (Decision, NoneType), "a Decision, such as Decision('mbr-wer')")
     require_type("context", context, (str, ContextSpec, NoneType), "a text such as 'all', or a ContextSpec")
     run = config if isinstance(config, RunConfig) else RunConfig() if config is None else read_config(Path(config))
-    for what, given in (("LMs", lms), ("weights", weights)):
-        if given is not None and not isinstance(given, Mapping):
-            raise InputError(f"the {what} are {_shown(given)}: expected a dictionary by name, such as {{'lm': {_EXAMPLES[what]}}}")
-    if wrong := [name for name, weight in (weights or {}).items() if not (_is_number(weight) and is_finite(_plain(weight)))]:
-        raise InputError(f"the weight of {wrong[0]} is {_shown((weights or {})[wrong[0]])}: expected a finite number")
+    if lms is not None:
+        _require_by_name("LMs", lms)
     known = {lm.name for lm in run.lms}
     for name in lms or {}:
         if name in known:
@@ -538,11 +535,25 @@ def run_config(
         of_candidates["candidates"] = candidates
     if of_candidates:
         changes["candidates"] = replace(run.candidates, **of_candidates)
-    run = replace(run, **changes).with_weights({name: float(weight) for name, weight in (weights or {}).items()})
+    run = replace(run, **changes).with_weights(plain_weights(weights or {}))
     _require_files(run)
     if devices is not None or run.devices != RunConfig().devices:
         _require_devices_of_loaded(run)
     return run
+
+
+def plain_weights(weights: Mapping[str, float]) -> dict[str, float]:
+    """Return weights by name as floats. Raises InputError if they are no dictionary, or one is no finite number."""
+    _require_by_name("weights", weights)
+    for name, weight in weights.items():
+        if not (_is_number(weight) and is_finite(_plain(weight))):
+            raise InputError(f"the weight of {name} is {_shown(weight)}: expected a finite number")
+    return {name: float(weight) for name, weight in weights.items()}
+
+
+def _require_by_name(what: str, given: object) -> None:
+    if not isinstance(given, Mapping):
+        raise InputError(f"the {what} are {_shown(given)}: expected a dictionary by name, such as {{'lm': {_EXAMPLES[what]}}}")
 
 
 def _require_files(run: RunConfig) -> None:

@@ -14,7 +14,7 @@ from attlm_fairseq.nbest.lattices.lattice import WORDS, Lattice
 from attlm_fairseq.nbest.lattices.read import read_lattices
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.numeric import is_finite
-from attlm_fairseq.verbs.inputs import FilePath, require_type, require_whole_number
+from attlm_fairseq.verbs.inputs import FilePath, plain_weights, require_whole_number
 
 HYPOTHESES = 100
 
@@ -53,7 +53,7 @@ def lists_from_lattices(
             is for a score that a lattice does not have, or ``words`` is missing or does not have a word.
     """
     require_whole_number("hypotheses", hypotheses, 1)
-    require_type("value of weights", weights or {}, Mapping, "numbers by name, such as {'acoustic': 0.1}")
+    given = plain_weights(weights or {})
     if isinstance(leave_out, str):
         raise InputError(f"leave_out is {leave_out!r}: expected several words, such as ['SIL']")
     if frame_shift is not None and not (is_finite(frame_shift) and frame_shift > 0):
@@ -65,7 +65,7 @@ def lists_from_lattices(
     for lattice in read_lattices(paths, symbols, frame_shift):
         if not seen.add(lattice.id):
             raise lattice.error("has the id of an earlier one: expected another id for each")
-        chosen = _weights(lattice, weights or {})
+        chosen = _weights(lattice, given)
         if not told:
             note(f"total = {' + '.join(f'{weight:g} {name}' for name, weight in chosen.items() if weight) or 'none'}")
             told = True

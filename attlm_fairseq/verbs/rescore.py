@@ -33,6 +33,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.deciding import ListDecider
 from attlm_fairseq.nbest.run.rescoring import with_context
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
+from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, OnProgress, Sources, opened_lists, run_config, with_sources
 from attlm_fairseq.verbs.run import require_lms, require_weights, scoring, warn_of_other_lms
@@ -80,6 +81,7 @@ class Rescored:
         decision: the decision rule used.
         oov: the unknown words of each LM, by LM name.
         record: what is needed to reproduce the result: files with their hashes, weights, decision, version.
+        conversations: names of the conversations, if there is a context.
     """
 
     lists: list[NbestList] = field(repr=False)
@@ -91,6 +93,7 @@ class Rescored:
     decision: Decision
     oov: dict[str, OOVCount] = field(repr=False)
     record: dict[str, Any] = field(repr=False)
+    conversations: list[str] = field(default_factory=list, repr=False)
 
     @property
     def summary(self) -> str:
@@ -142,13 +145,39 @@ def rescore(
     features = require_weights(run)
     if not run.weights and run.decision.rule == "max":
         require_lms(run)
+    return rescore_opened(form, with_sources(opened, source), run, features, output, on_progress)
+
+
+def rescore_opened(
+    form: NbestFormat | NbestFolderFormat | None,
+    lists: Iterable[NbestList],
+    run: RunConfig,
+    features: list[str],
+    output: RescoreOutput | None = None,
+    on_progress: OnProgress = None,
+    loaded: OneProcess | Processes | None = None,
+) -> Rescored:
+    """Rescore lists that have been opened.
+
+    Args:
+        form: the format they were read from; None for lists in memory.
+        lists: the lists, with the source sentences that they need.
+        run: the configuration.
+        features: its LM features with weights, of ``require_weights``.
+        output: as for ``rescore``.
+        on_progress: as for ``rescore``.
+        loaded: the LMs of the run, of ``open_workers``. None: they are loaded, and dropped at the end.
+
+    Raises:
+        InputError: as for ``rescore``.
+    """
     writer = _writer(form, output, run) if output else _collector(run)
     resumes = output is not None and output.resume
     cache = ScoreCache.of_output(os.fspath(output.path), run, run.devices[0], features) if output and resumes else ScoreCache(None)
     decider = ListDecider(run, features, writer.confidence)
     with cache.telling_how_to_continue():
-        context, read = with_context(run, with_sources(opened, source))
-        with scoring(run, features, on_progress, cache, context) as rescorer:
+        context, read = with_context(run, lists)
+        with scoring(run, features, on_progress, cache, context, loaded) as rescorer:
             # closed if deciding or writing fails: whoever keeps the exception would keep the scores' file locked
             with contextlib.closing(rescorer.score(rescorer.workers.expand(read))) as scored:
                 writer.write(decider.decide_all(scored))
@@ -156,7 +185,16 @@ def rescore(
             signatures = rescorer.workers.signatures()
     warn_of_other_lms(run, signatures)
     record = {"weights": dict(decider.weights), "decision": str(run.decision), "attlm": __version__, "lm": signatures}
-    return Rescored(writer.kept, **decider.counts, weights=decider.weights, decision=run.decision, oov=rescorer.oov, record=record)
+    counts: dict[str, Any] = dict(decider.counts)
+    return Rescored(
+        writer.kept,
+        **counts,
+        weights=decider.weights,
+        decision=run.decision,
+        oov=rescorer.oov,
+        record=record,
+        conversations=rescorer.conversations,
+    )
 
 
 @dataclass(frozen=True)

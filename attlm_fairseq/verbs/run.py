@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.messages import note, note_texts, warn_of_oov
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
 from attlm_fairseq.nbest.corrections.expansion import SCORES
 from attlm_fairseq.nbest.features.combination import COMPUTED
@@ -25,7 +25,8 @@ from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, measure_lists
 from attlm_fairseq.nbest.unspaced import SPLITS_AT_SPACES, fitting_tokenizer
 from attlm_fairseq.scoring.lm_spec import LMSpec
-from attlm_fairseq.scoring.oov import OOVCount
+from attlm_fairseq.scoring.oov import OOVCount, warn_of_oov
+from attlm_fairseq.text import note_texts
 from attlm_fairseq.text.subwords import SubwordMarks
 from attlm_fairseq.verbs.fit_of_references import warn_of_references
 from attlm_fairseq.verbs.inputs import OnProgress
@@ -38,10 +39,14 @@ def scoring(
     on_progress: OnProgress = None,
     cache: ScoreCache | None = None,
     context: Context | None = None,
+    loaded: OneProcess | Processes | None = None,
 ) -> Iterator[Rescorer]:
-    """Load the LMs of the run on its devices and yield the Rescorer; at the end, log unknown words and other notes."""
+    """Yield the Rescorer of a run; at the end, log unknown words and other notes.
+
+    The LMs are loaded on the devices of the run, unless they are ``loaded``, by ``open_workers``, for several runs.
+    """
     note_texts(run.texts)
-    with open_workers(run, features) as workers:
+    with open_workers(run, features) if loaded is None else nullcontext(loaded) as workers:
         rescorer = Rescorer(workers, run, on_progress, cache, context)
         yield rescorer
         warn_of_oov(rescorer.oov.values(), workers.advise)

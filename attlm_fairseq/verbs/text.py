@@ -10,16 +10,16 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.messages import note, note_texts, warn_of_oov
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring import text_file
 from attlm_fairseq.scoring.lm_spec import LMSpec
-from attlm_fairseq.scoring.oov import OOVCount
+from attlm_fairseq.scoring.oov import OOVCount, warn_of_oov
 from attlm_fairseq.scoring.perplexity import PerplexityCounter
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.text_file import ScoredText
-from attlm_fairseq.text import TextPipeline
+from attlm_fairseq.text import TextPipeline, note_texts
 from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, no_sentences, run_config, text_lines
 from attlm_fairseq.verbs.run import require_context, require_lms
 

@@ -445,7 +445,7 @@ def _verdict(tuned: Tuned, options: TuneOptions, candidates: CandidateSpec) -> s
 
 
 def _as_options(weights: Mapping[str, float], decision: Decision, candidates: CandidateSpec) -> str:
-    """Return the options of ``attlm rescore`` that apply these weights and this decision with the same candidates."""
+    """Return the options of ``attlm rescore`` that apply these weights and this decision with the same candidates, for a shell."""
     sources = {
         "--corrections": candidates.table,
         "--phrases": candidates.phrases,
@@ -453,18 +453,18 @@ def _as_options(weights: Mapping[str, float], decision: Decision, candidates: Ca
         "--corrector-languages": candidates.corrector_languages,
         "--corrector-prefix": candidates.corrector_prefix,
     }
-    parts = [f"{option} {shlex.quote(str(value))}" for option, value in sources.items() if value]
+    parts = [part for option, value in sources.items() if value for part in (option, str(value))]
     if candidates.anything and candidates.candidates != CandidateSpec.candidates:
-        parts.append(f"--candidates {candidates.candidates}")
+        parts += ["--candidates", str(candidates.candidates)]
     if decision.rule != "max":
-        rule = "--consensus" if decision.rule == "consensus" else f"--mbr {shlex.quote(decision.rule.removeprefix('mbr-'))}"
-        parts.append(f"{rule} --scale {decision.scale:g}")
-    return " ".join([*parts, *(f"--weight {name}={_digits(weight)}" for name, weight in weights.items() if weight)])
+        parts += ["--consensus"] if decision.rule == "consensus" else ["--mbr", decision.rule.removeprefix("mbr-")]
+        parts += ["--scale", _digits(decision.scale)]
+    return shlex.join([*parts, *(part for name, weight in weights.items() if weight for part in ("--weight", f"{name}={_digits(weight)}"))])
 
 
-def _digits(weight: float) -> str:
-    """Return the shortest text that is read as this weight."""
-    return f"{weight:g}" if float(f"{weight:g}") == weight else repr(weight)
+def _digits(number: float) -> str:
+    """Return the shortest text that is read as this number."""
+    return f"{number:g}" if float(f"{number:g}") == number else repr(number)
 
 
 def _lm_features(run: RunConfig, extra: Sequence[str]) -> list[str]:

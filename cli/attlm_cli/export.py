@@ -10,7 +10,8 @@ import cloup
 from attlm_cli.options import device_option, dictionary_option
 from attlm_cli.printing import progress
 from attlm_cli.types import STEPS
-from attlm_fairseq.messages import note, warn_of_oov
+from attlm_fairseq.messages import note
+from attlm_fairseq.scoring.oov import warn_of_oov
 from attlm_fairseq.text import TextPipeline, remarks
 
 
@@ -52,7 +53,7 @@ def export_command(
             folder,
             dictionary=dictionary,
             texts=texts,
-            pipeline=pipeline,
+            text=pipeline,
             card_text=card_text,
             device=device,
             on_progress=bar.update,

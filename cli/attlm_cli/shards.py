@@ -9,9 +9,8 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.ray_engine import Shard, find_shards, rescore_shards
 from attlm_fairseq.verbs.rescore import RescoreOutput
-from attlm_fairseq.verbs.run import require_context, require_weights
+from attlm_fairseq.verbs.shards import Shard, find_shards, rescore_shards
 
 
 def rescore_by_ray(pattern: str, output: RescoreOutput, run: RunConfig, format_name: str | None) -> None:
@@ -26,10 +25,8 @@ def rescore_by_ray(pattern: str, output: RescoreOutput, run: RunConfig, format_n
     folder = Path(output.path)
     if is_stream(str(output.path)) and not folder.is_dir():
         raise InputError("--engine ray writes a file for each shard: give a folder for the rescored shards with -o")
-    require_weights(run)
-    require_context(run)
     files = find_shards(pattern)
-    shards = rescore_shards(files, folder, run, run.devices[0], concurrency=len(run.devices), format_name=format_name, resume=output.resume)
+    shards = rescore_shards(files, folder, config=run, format=format_name, resume=output.resume)
     for line, paths in by_line(shards).items():
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         note(f"{paths[0]}{more}: {line}")

@@ -15,6 +15,7 @@ from attlm_fairseq.nbest.decision.mbr import LOSSES
 from attlm_fairseq.nbest.external_metric import PREFIX
 from attlm_fairseq.nbest.features.combination import MAX_ABSOLUTE
 from attlm_fairseq.nbest.metrics import METRICS
+from attlm_fairseq.numeric import whole_number
 from attlm_fairseq.scoring.cache import parse_neural_cache, parse_temperature, parse_unigram_cache
 from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
 from attlm_fairseq.scoring.lm_spec import are_shares
@@ -164,9 +165,9 @@ def _steps(text: str) -> TextPipeline:
 def _sentences(text: str) -> int | None:
     if text == "all":
         return None
-    if not text.isdecimal():
+    if (found := whole_number(text)) is None:
         raise InputError("expected a whole number, 0 for none, or all")
-    return int(text)
+    return found
 
 
 def _groups(text: str) -> ContextSpec:

@@ -12,8 +12,7 @@ from lm_files import write_checkpoint
 
 from attlm_fairseq.nbest.corrections import corrections
 from attlm_fairseq.nbest.run.config_file import read_config
-from attlm_fairseq.nbest.run.ray_engine import ShardRescorer
-from attlm_fairseq.scoring.compute import DeviceConfig
+from attlm_fairseq.verbs.shards import ShardRescorer
 
 CITIES = ["boston", "denver", "dallas", "oakland", "newark", "tampa"]
 NUMBERS = ["one", "two", "three", "four", "five", "six"]
@@ -170,7 +169,7 @@ def test_same_bytes_on_any_devices_and_by_an_actor_of_ray(folder: Path, monkeypa
         run("rescore", "dev.json", "-o", f"{devices}.jsonl", "--devices", devices)
         outputs.append((folder / f"{devices}.jsonl").read_bytes())
     assert outputs[0] == outputs[1]
-    actor = ShardRescorer(read_config(folder / "attlm.toml"), DeviceConfig(), str(folder))
+    actor = ShardRescorer(read_config(folder / "attlm.toml"), str(folder))
     found = actor({"path": str(folder / "dev.json"), "output": str(folder / "shard.jsonl")})
     assert found["lists"] == 24
     assert (folder / "shard.jsonl").read_bytes() == outputs[0]

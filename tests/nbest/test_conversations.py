@@ -16,12 +16,12 @@ import attlm_fairseq as attlm
 from attlm_fairseq.nbest.run import rescoring, score_cache
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.ray_engine import ShardRescorer, _split_conversations
 from attlm_fairseq.nbest.run.walk import Choice, Group, walk
 from attlm_fairseq.nbest.run.workers import OneProcess
 from attlm_fairseq.scoring import conversations
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.text import TextPipeline
+from attlm_fairseq.verbs.shards import ShardRescorer, _split_conversations
 
 WEIGHTS = {"lm": 0.5, "am": 1.0}
 
@@ -146,7 +146,7 @@ def test_one_conversation_is_answered_as_it_comes(many_lists):
 def test_an_actor_of_ray_does_what_the_command_does(many_lists):
     run("rescore", "in.jsonl", *OPTIONS, "-o", "one.jsonl")
     config = attlm.run_config(lms={"lm": "lm.pt"}, weights=WEIGHTS, context="id:^.")
-    actor = ShardRescorer(config, attlm.DeviceConfig(), str(many_lists))
+    actor = ShardRescorer(config, str(many_lists))
     rows = [actor({"path": str(many_lists / "in.jsonl"), "output": str(many_lists / f"{name}.out")}) for name in ("a", "b")]
     assert (many_lists / "a.out").read_bytes() == (many_lists / "one.jsonl").read_bytes()
     assert sorted(json.loads(rows[0]["conversations"])) == ["0", "1", "2", "3", "4"]

@@ -385,6 +385,7 @@ def test_devices_and_memory():
     for wrong in ("cpu:0", "gpu", "cpu,", "cuda:99", "cuda:0,cuda:0", "cpu:x"):
         with pytest.raises(InputError, match="--devices"):
             parse_devices(wrong, "float32", 1 << 30)
+    assert parse_memory(f"{'9' * 400}G") == 1 << 62
     assert (parse_memory("500M"), parse_memory("1.5G"), parse_memory("2gib")) == (500 << 20, 3 << 29, 2 << 30)
     for wrong in ("", "many", "10M", "-1G", "1P"):
         with pytest.raises(InputError, match="--memory"):

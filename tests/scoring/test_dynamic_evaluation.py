@@ -157,13 +157,13 @@ def test_fit_finds_it_and_the_commands_use_it(folder):  # noqa: F811
     assert spec.adapt is not None
     adapted = attlm.perplexity("valid", config="attlm.toml")[0].ppl
     assert adapted < attlm.perplexity("valid", {"lm": "lm.pt"}, config=attlm.run_config(context="all"))[0].ppl
-    command = ("ppl", "valid", "--lm", "lm=lm.pt", "--context", "all", "--adapt", "lm.adaptation")
+    command = ("ppl", "valid", "--lm", "lm=lm.pt", "--context", "all", "--adapt", "attlm.lm.adaptation")
     assert f"\t{adapted:.4f}\t" in run(*command).stdout
     assert run(*command, "--neural-cache", "50:0.3:0.1").stdout != run(*command).stdout
     lists = ("rescore", "dev.json", "--lm", "lm=lm.pt", "--weight", "lm=1", "--context", "all")
-    assert run(*lists, "--adapt", "lm.adaptation").stdout != run(*lists).stdout
+    assert run(*lists, "--adapt", "attlm.lm.adaptation").stdout != run(*lists).stdout
     assert "all sentences, or of none" in refused(*command, "--context-sentences", "2")
-    for option in (("--adapt", "lm.adaptation"), ("--context-sentences", "2")):
+    for option in (("--adapt", "attlm.lm.adaptation"), ("--context-sentences", "2")):
         assert "no effect without a context" in refused("rescore", "dev.json", "--lm", "lm=lm.pt", "--weight", "lm=1", *option)
         assert "no effect without a context" in refused("ppl", "valid", "--lm", "lm=lm.pt", *option)
     later = attlm.fit_context("valid", config="attlm.toml", find=["neural-cache"])  # for the LM as it adapts

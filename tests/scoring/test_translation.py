@@ -18,6 +18,7 @@ from translation_files import SIZES, SOURCE_WORDS, TARGET_WORDS, write_translati
 from attlm_fairseq import rescore, score_text
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.compute import DeviceConfig
+from attlm_fairseq.scoring.context import with_window
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.mixture import MixtureScorer
 from attlm_fairseq.scoring.oov_policy import OOVPolicy, with_policy
@@ -140,8 +141,10 @@ def test_mixtures_and_policies_hand_the_sources_on(folder, tmp_path):
         for value, first, second, word in zip(found, one, two, [*target.split(), "</s>"], strict=True):
             mixed = math.log(0.25 * math.exp(first) + 0.75 * math.exp(second))
             assert value == pytest.approx(-7.0 if word == "unheard-of" else mixed, abs=1e-5)
-    with pytest.raises(InputError, match="right is a masked LM or a translation model that does not read from left to right"):
-        MixtureScorer([load_translation_models([folder / "transformer" / "mt.pt"], "right", "right-to-left")], [1.0])
+    right = load_translation_models([folder / "transformer" / "mt.pt"], "right", "right-to-left")
+    for member in (right, with_policy(right, OOVPolicy("spread", 1000.0)), with_window(right, 0)):
+        with pytest.raises(InputError, match="right is a masked LM or a translation model that does not read from left to right"):
+            MixtureScorer([member], [1.0])
     with pytest.raises(InputError, match="give --source FILE"):
         forward.score([["la"]])
 

@@ -268,10 +268,21 @@ def test_candidates_of_a_run(folder):
     config = attlm.run_config(phrases="names", candidates=3, weights={"phrases": 1.0})
     [found] = attlm.rescore([["on the mat"]], config=config).lists
     assert [hypothesis.text for hypothesis in found.hypotheses][:1] == ["on the mats"]
-    with pytest.raises(attlm.InputError, match="candidates is -1, expected 0 to"):
-        attlm.run_config(phrases="names", candidates=-1)
+    for wrong in (-1, "5", 1.5):
+        with pytest.raises(attlm.InputError, match=f"candidates is {wrong!r}, expected 0 to"):
+            attlm.run_config(phrases="names", candidates=wrong)
     with pytest.raises(attlm.InputError, match="names2: cannot be read"):
         attlm.run_config(phrases="names2")
+
+
+def test_options_of_other_types_are_refused():
+    for options, message in (
+        (lambda: attlm.JackknifeOptions(folds="5"), "the value of folds is '5'"),
+        (lambda: attlm.SamplingOptions(temperature="a"), "cannot sample with temperature a"),
+        (lambda: attlm.SamplingOptions(top_k=2.5), "top-k 2.5"),
+    ):
+        with pytest.raises(attlm.InputError, match=message):
+            options()
 
 
 @pytest.mark.parametrize("file", ["lm.arpa", "lm.pt"])

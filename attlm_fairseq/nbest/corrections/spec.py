@@ -16,6 +16,7 @@ from attlm_fairseq.nbest.corrections.jackknife import FOLDS, by_folds, folds_of
 from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.numeric import WHOLE_NUMBER
 from attlm_fairseq.scoring.lm_spec import ALLOWED
 
 MAX_CANDIDATES = 1000
@@ -43,8 +44,8 @@ class CandidateSpec:
                 raise InputError(f"{name} is {value!r}, expected {allowed.expected}")
             if value is not None and self.corrector is None:
                 raise InputError(f"{name} is for a corrector, and none is given")
-        if not 0 <= self.candidates <= MAX_CANDIDATES:
-            raise InputError(f"candidates is {self.candidates}, expected 0 to {MAX_CANDIDATES}")
+        if not (WHOLE_NUMBER.is_right(self.candidates) and self.candidates <= MAX_CANDIDATES):
+            raise InputError(f"candidates is {self.candidates!r}, expected 0 to {MAX_CANDIDATES}")
 
     @property
     def anything(self) -> bool:

@@ -18,6 +18,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import ByteSource, TextSource
 from attlm_fairseq.nbest.formats.lines import number, quoted
 from attlm_fairseq.nbest.lattices.lattice import MAX_STATES, Arc, Lattice
+from attlm_fairseq.numeric import whole_number
 
 NAMES = ("graph", "acoustic")
 WEIGHTS = {"graph": 1.0, "acoustic": 0.1}  # --acoustic-scale of Kaldi's own commands
@@ -51,10 +52,11 @@ def read_symbols(path: str) -> dict[int, str]:
         if not text.strip():
             continue
         fields = text.split()
-        if len(fields) != 2 or not fields[1].isdecimal():
+        symbol = whole_number(fields[1]) if len(fields) == 2 else None
+        if symbol is None:
             raise InputError(f"found {quoted(text.rstrip())}: expected a word and its number", path=path, line=line)
-        if symbols.setdefault(int(fields[1]), fields[0]) != fields[0]:
-            raise InputError(f"{fields[0]!r} has the number of {symbols[int(fields[1])]!r}, too", path=path, line=line)
+        if symbols.setdefault(symbol, fields[0]) != fields[0]:
+            raise InputError(f"{fields[0]!r} has the number of {symbols[symbol]!r}, too", path=path, line=line)
     return symbols
 
 
@@ -200,7 +202,7 @@ def _with_words(lattice: Lattice, symbols: Mapping[int, str] | None) -> Lattice:
         lattice.start = 0
         lattice.state(0)
     labels = {arc.word for arcs in lattice.arcs for arc in arcs}
-    texts = sorted(label for label in labels if not label.isdecimal() and label not in NO_WORDS)
+    texts = sorted(label for label in labels if whole_number(label) is None and label not in NO_WORDS)
     if symbols is not None and texts:
         raise lattice.error(f"has words, such as {texts[0]!r}, not their numbers: leave --words out")
     if texts or labels <= NO_WORDS:
@@ -217,11 +219,11 @@ def _add_line(lattice: Lattice, fields: list[str], line: int) -> None:
     """Add an arc, with its label for a word, or an end to a lattice."""
     compact = fields[-1].count(",") == 2
     *states, costs = fields if "," in fields[-1] else (*fields, "0,0")
-    numbers, labels = states[:2], states[2:]
-    if not (all(found.isdecimal() for found in numbers) and (len(states) == 1 or 1 <= len(labels) <= (1 if compact else 2))):
+    numbers, labels = [found for found in map(whole_number, states[:2]) if found is not None], states[2:]
+    if not (len(numbers) == len(states[:2]) and (len(states) == 1 or 1 <= len(labels) <= (1 if compact else 2))):
         expected = "expected `from to word graph,acoustic,alignment`, or `state graph,acoustic,alignment` for an end"
         raise InputError(f"found {quoted(' '.join(fields))}: {expected}", path=lattice.path, line=line)
-    state = int(numbers[0])
+    state = numbers[0]
     lattice.state(state)
     if lattice.start < 0:
         lattice.start = state
@@ -234,7 +236,7 @@ def _add_line(lattice: Lattice, fields: list[str], line: int) -> None:
         return
     if len(labels) > 1 and lattice.unit is not None:
         raise _without_times(lattice)
-    target, label = int(numbers[1]), labels[-1]
+    target, label = numbers[1], labels[-1]
     alignment = costs.split(",")[2] if compact else ""
     lattice.state(target)
     lattice.arcs[state].append(Arc(target, label, scores, alignment.count("_") + 1 if alignment else 0))

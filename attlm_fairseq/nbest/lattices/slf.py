@@ -15,6 +15,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import STDIN, TextSource
 from attlm_fairseq.nbest.formats.lines import number, quoted
 from attlm_fairseq.nbest.lattices.lattice import WORDS, Arc, Lattice
+from attlm_fairseq.numeric import whole_number
 
 NO_WORDS = frozenset({"!NULL", "!SENT_START", "!SENT_END", "<s>", "</s>"})
 USUAL = ("acoustic", "lm")  # 0 in a lattice that lacks them
@@ -165,9 +166,9 @@ class _Reader:
         return node
 
     def _whole(self, value: str, name: str, line: int | None = None) -> int:
-        if not value.isdecimal():
-            raise self._error(f"{name} is {quoted(value)}: expected a number", line)
-        return int(value)
+        if (found := whole_number(value)) is None:
+            raise self._error(f"{name} is {quoted(value)}: expected a whole number", line)
+        return found
 
     def _number(self, value: str, name: str, line: int | None = None) -> float:
         return number(value, name, self.source.name, line or 0)

@@ -280,7 +280,9 @@ ONE = "0 1 3 1,10,\n1 0,0,\n\n"
         ("", "lat.1: the file is empty: expected lattices of Kaldi"),
         (SLF.replace("E=3    W=SILENCE", "E=7 W=x"), "lat.1:14: E is 7, which is no node of the lattice"),
         (SLF.replace("a=-24.5", "a=x"), "lat.1:14: a is 'x': expected a number"),
-        (SLF.replace("S=2 ", "S=two "), "lat.1:14: S is 'two': expected a number"),
+        (SLF.replace("S=2 ", "S=two "), "lat.1:14: S is 'two': expected a whole number"),
+        pytest.param(SLF.replace("S=2 ", f"S={'9' * 5000} "), "expected a whole number", id="a number that Python refuses"),
+        pytest.param("u1\n" + ONE.replace("0 1", "9" * 5000 + " 1"), "expected `from to word", id="a state that Python refuses"),
         (SLF.replace("S=2 ", ""), "lat.1:14: a link has no S=: expected the nodes S= and E="),
         (SLF.replace("L=5", "L=6"), "lat.1: has 5 links, and its header says 6: is the file cut short?"),
         (SLF.replace("L=5", "L=4").replace(SLF.splitlines()[13] + "\n", ""), "lat.1: has the end nodes 2, 3: expected one, or end=NODE"),
@@ -295,6 +297,13 @@ def test_bad_files_are_one_line(text, message):
     Path("lat.1").write_text(text)
     assert message in refused("lattices", "lat.1", "--words", "words.txt", "-o", "out")
     assert not Path("out").exists()
+
+
+def test_weights_are_finite_numbers():
+    Path("lat.1").write_text(SLF)
+    for weight, shown in ((float("nan"), "nan (float)"), ("0.1", "'0.1' (str)")):
+        with pytest.raises(InputError, match=re.escape(f"the weight of acoustic is {shown}: expected a finite number")):
+            list(lists_from_lattices("lat.1", weights={"acoustic": weight}))
 
 
 @pytest.mark.parametrize("end", range(1, 380, 7))

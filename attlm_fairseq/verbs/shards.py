@@ -20,17 +20,12 @@ from types import ModuleType
 from typing import Any
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.messages import collected, note, warn_of_oov
-from attlm_fairseq.nbest.features.lm_features import is_lm_feature
-from attlm_fairseq.nbest.formats import holding_new, open_nbest, write_nbest
-from attlm_fairseq.nbest.formats.as_read import expanded_for
-from attlm_fairseq.nbest.run.block_scores import BlockScorer
+from attlm_fairseq.messages import collected
+from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.deciding import ListDecider
-from attlm_fairseq.nbest.run.rescoring import Rescorer, with_context
-from attlm_fairseq.nbest.run.score_cache import ScoreCache
-from attlm_fairseq.nbest.run.workers import OneProcess
-from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
+from attlm_fairseq.verbs.inputs import FilePath, run_config
+from attlm_fairseq.verbs.rescore import RescoreOutput, rescore_opened
+from attlm_fairseq.verbs.run import open_workers, require_context, require_weights
 
 
 @dataclass(frozen=True)
@@ -47,45 +42,31 @@ class Shard:
 class ShardRescorer:
     """An actor: the LMs of a run, applied to one shard after the other."""
 
-    def __init__(self, config: RunConfig, device: DeviceConfig, folder: str, format_name: str | None = None, resume: bool = True) -> None:
+    def __init__(self, config: RunConfig, folder: str, format_name: str | None = None, resume: bool = True) -> None:
         """``folder``: what relative paths are relative to, here as in the process that started the run. ``resume``: keep the scores."""
         os.chdir(folder)
         self._config = config
         self._format_name = format_name
-        self._device = device
         self._resume = resume
-        self._features = [name for name in config.weights if is_lm_feature(name, config.feature_texts)]
-        self._workers = OneProcess(BlockScorer.load(config, device, self._features), config)
+        self._features = require_weights(config)
+        self._loaded = open_workers(config, self._features)
 
     def __call__(self, row: Mapping[str, str]) -> dict[str, Any]:
         """Rescore the shard ``row["path"]`` into ``row["output"]``; an InputError ends only this shard."""
-        try:
-            with collected() as notes:
-                lists, conversations = self._rescore(row["path"], row["output"])
-        except InputError as error:
-            return {**row, "lists": 0, "error": str(error), "notes": "", "conversations": ""}
-        return {**row, "lists": lists, "error": "", "notes": "\n".join(notes), "conversations": json.dumps(conversations)}
-
-    def _rescore(self, path: str, output: str) -> tuple[int, list[str]]:
-        form, opened = open_nbest(path, self._format_name)
-        context, lists = with_context(self._config, opened)
-        cache = ScoreCache.of_output(output, self._config, self._device, self._features) if self._resume else ScoreCache(None)
-        rescorer = Rescorer(self._workers, self._config, cache=cache, context=context)
-        target = holding_new(form, output) if self._config.adds_candidates else form
-        if target.name != form.name:
-            note(f"note: {form.name} cannot hold new hypotheses: lists are written as {target.name}")
-        decider = ListDecider(self._config, self._features, self._config.confidence if target.name == "jsonl" else None)
-        decided = decider.decide_all(rescorer.score(self._workers.expand(lists)))
-        write_nbest(expanded_for(decided, target.keeps) if self._config.adds_candidates else decided, target, output)
-        cache.finish()
-        warn_of_oov(rescorer.oov.values())
-        for line in rescorer.notes.values():
-            note(line)
-        return decider.counts["list_count"], rescorer.conversations
+        found: dict[str, Any] = {**row, "lists": 0, "error": "", "conversations": "[]"}
+        with collected() as notes:
+            try:
+                form, lists = open_nbest(row["path"], self._format_name)
+                output = RescoreOutput(row["output"], resume=self._resume)
+                rescored = rescore_opened(form, lists, self._config, self._features, output, loaded=self._loaded)
+                found |= {"lists": rescored.list_count, "conversations": json.dumps(rescored.conversations)}
+            except InputError as error:
+                found["error"] = str(error)
+        return found | {"notes": "\n".join(notes)}
 
 
 def find_shards(pattern: str) -> list[str]:
-    """Return the files of a folder, or those that match a pattern, sorted; hidden files are not among them.
+    """Return the files of a folder, or those that match a pattern, sorted. Hidden files are left out.
 
     Raises:
         InputError: no file matches, or the folder has none.
@@ -97,42 +78,47 @@ def find_shards(pattern: str) -> list[str]:
 
 
 def rescore_shards(
-    files: Sequence[str],
-    output: Path,
-    config: RunConfig,
-    device: DeviceConfig = DEFAULT_DEVICE,
-    *,
-    concurrency: int = 1,
-    format_name: str | None = None,
-    resume: bool = True,
+    files: str | Sequence[str], output: FilePath, *, config: RunConfig | FilePath, format: str | None = None, resume: bool = True
 ) -> list[Shard]:
-    """Rescore each file into the folder ``output``, under its own name, by ``concurrency`` actors.
+    """Rescore each file into the folder ``output``, under its own name and in its own format, with Ray Data.
 
     A Ray cluster that is running is used (``ray.init`` or RAY_ADDRESS), else one is started on this machine for the
-    call. With ``device`` "cuda" every actor has its own GPU. ``resume`` keeps the scores of an interrupted file next to its output.
+    call. There are as many actors as ``config`` has devices. With ``"cuda"`` each has its own GPU.
+
+    Args:
+        files: a folder with a file for each shard, a pattern such as ``lists/*.jsonl``, or paths.
+        output: the folder, which may have outputs of an earlier call: these files are not rescored.
+        config: LMs, text steps, weights, decision and devices: a RunConfig or the path of an ``attlm.toml``.
+        format: the format of all files. Default: recognised by their content.
+        resume: keep the scores of an interrupted file next to its output.
 
     Returns:
         The result of each file that was not there already.
 
     Raises:
-        InputError: ray is missing, two files have one name, an output is its own file, or the decision makes texts that are
-            in no list.
+        InputError: ray is missing, there are no files, two files have one name, an output is its own file, an LM has no weight or is
+            an object, or the decision makes texts that are in no list.
     """
-    todo = _unfinished(files, output, config)
+    run = run_config(config)
+    if here := [lm.name for lm in run.lms if lm.loaded is not None]:
+        raise InputError(f"{', '.join(here)}: an LM that is an object lives in this process; name its file to use it in others")
+    require_weights(run)
+    require_context(run)
+    todo = _unfinished(find_shards(files) if isinstance(files, str) else files, Path(output), run)
     ray = _import_ray()
-    output.mkdir(parents=True, exist_ok=True)
+    Path(output).mkdir(parents=True, exist_ok=True)
     if not todo:
         return []
-    folder, on_gpu = str(Path.cwd()), device.device.startswith("cuda")
-    device = replace(device, device="cuda") if on_gpu else device
+    folder, on_gpu = str(Path.cwd()), run.device.device.startswith("cuda")
+    of_actor = replace(run, devices=(replace(run.device, device="cuda") if on_gpu else run.device,))
 
     class Actor(ShardRescorer):  # arguments of a constructor could be lost before an actor is started again
         def __init__(self) -> None:
-            super().__init__(config, device, folder, format_name, resume)
+            super().__init__(of_actor, folder, format, resume)
 
     with _started(ray):
         shards = ray.data.from_items(todo, override_num_blocks=len(todo))
-        pool = ray.data.ActorPoolStrategy(size=min(concurrency, len(todo)), max_tasks_in_flight_per_actor=1)
+        pool = ray.data.ActorPoolStrategy(size=min(len(run.devices), len(todo)), max_tasks_in_flight_per_actor=1)
         found = shards.map(Actor, compute=pool, num_gpus=1 if on_gpu else None, num_cpus=None if on_gpu else 1).take_all()
     return [
         Shard(row["path"], row["output"], row["lists"], row["error"], (*filter(None, row["notes"].split("\n")), *split))
@@ -177,7 +163,7 @@ def _split_conversations(found: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     first: dict[str, str] = {}
     warnings: list[list[str]] = [[] for _ in found]
     for row, of_shard in zip(found, warnings, strict=True):
-        for name in json.loads(row["conversations"] or "[]"):
+        for name in json.loads(row["conversations"]):
             if name in first:
                 of_shard.append(
                     f"WARNING: conversation {name!r} is in {Path(first[name]).name} too, and each part was scored by itself: put all of "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -14,14 +15,14 @@ import pytest
 from cli_runs import run
 from lm_files import write_checkpoint
 
+import attlm_fairseq as attlm
 from attlm_cli.shards import by_line
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run import rescoring
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
-from attlm_fairseq.nbest.run.ray_engine import Shard, ShardRescorer, find_shards, rescore_shards
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
-from attlm_fairseq.scoring.compute import DeviceConfig
+from attlm_fairseq.verbs.shards import Shard, ShardRescorer, find_shards, rescore_shards
 
 WORDS = [f"w{number}" for number in range(40)]
 SMALL = 3000  # characters of a block
@@ -83,7 +84,7 @@ def test_the_folder_of_the_files_is_no_output(tmp_path, monkeypatch):
     Path("in/one").write_text("0 ||| a ||| am= -1\n")
     for output in (tmp_path / "in", Path("./in")):
         with pytest.raises(InputError, match="in: is the folder of the files to rescore: name another folder for the output"):
-            rescore_shards(["in/one"], output, RunConfig())
+            rescore_shards(["in/one"], output, config=RunConfig())
 
 
 def test_the_decoders_own_score_has_weight_1_as_in_one_process(shards):
@@ -91,7 +92,7 @@ def test_the_decoders_own_score_has_weight_1_as_in_one_process(shards):
     (shards / "attlm.toml").write_text('[lm.lm]\ncheckpoint = "lm.pt"\n[weights]\nlm = 1.0\n')
     (shards / "in" / "bad").write_bytes((shards / "in" / "two").read_bytes())  # a shard of the same kind
     (shards / "out").mkdir()
-    actor = ShardRescorer(read_config(Path("attlm.toml")), DeviceConfig(), str(shards))
+    actor = ShardRescorer(read_config(Path("attlm.toml")), str(shards))
     done = [actor({"path": f"in/{name}", "output": f"out/{name}"}) for name in ("bad", "two")]
     notes = by_line([Shard(row["path"], row["output"], row["lists"], row["error"], tuple(row["notes"].split("\n"))) for row in done])
     [(paths, _)] = [
@@ -102,6 +103,34 @@ def test_the_decoders_own_score_has_weight_1_as_in_one_process(shards):
     assert (shards / "out" / "two").read_bytes() == expected("two")
     run("rescore", "in/two", "-o", "alone", "--weight", "decoder=0")
     assert (shards / "out" / "two").read_bytes() != Path("alone").read_bytes()
+
+
+def test_shards_of_every_json_shape_have_confidences_and_the_warnings_of_one_process(tmp_path, monkeypatch):
+    """Without ray: what its workers run."""
+    monkeypatch.chdir(tmp_path)
+    write_checkpoint(tmp_path / "lm.pt", ["a", "b"])
+    write_checkpoint(tmp_path / "other.pt", ["a", "b"], seed=2)
+    lists = [
+        {"id": f"u{n}", "hypotheses": [{"text": "a b", "score": -1.0 - n % 3}, {"text": "b", "score": -2.0}], "ref": "b"} for n in range(8)
+    ]
+    Path("lists").write_text("".join(json.dumps(line) + "\n" for line in lists))
+    run("tune", "lists", "--lm", "lm.pt", "--confidence", "--folds", 0, "-o", "attlm.toml")
+    write_checkpoint(tmp_path / "lm.pt", ["a", "b"], seed=3)
+    told = run("rescore", "lists", "-o", "expected").stderr
+    warning = "lm is not the LM that its weight of attlm.toml was tuned with"
+    assert warning in told
+    done = ShardRescorer(read_config(Path("attlm.toml")), str(tmp_path))({"path": "lists", "output": str(tmp_path / "out")})
+    assert (done["error"], warning in done["notes"]) == ("", True)
+    assert Path("out").read_bytes() == Path("expected").read_bytes()
+    assert "word_confidences" in Path("out").read_text()
+
+
+def test_an_lm_that_is_an_object_cannot_go_to_other_processes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_checkpoint(tmp_path / "lm.pt", ["a"])
+    config = attlm.run_config(lms={"lm": attlm.load_lm("lm.pt")}, weights={"lm": 1.0})
+    with pytest.raises(InputError, match="lm: an LM that is an object lives in this process"):
+        attlm.rescore_shards(["a"], "out", config=config)
 
 
 def holder(place: Path) -> int | None:
@@ -129,7 +158,7 @@ def test_a_killed_worker_is_replaced_and_the_bytes_are_the_same(ray, shards):
     killer = threading.Thread(target=kill)
     killer.start()
     try:
-        [shard] = rescore_shards(["in/one"], shards / "out", read_config(Path("attlm.toml")), concurrency=1)
+        [shard] = rescore_shards(["in/one"], shards / "out", config="attlm.toml")
     finally:
         ended.set()
     killer.join()
@@ -143,7 +172,7 @@ def test_a_killed_worker_is_replaced_and_the_bytes_are_the_same(ray, shards):
 def test_without_ray_it_says_so_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"Ray is not installed: pip install 'attlm-fairseq\[ray\]'"):
-        rescore_shards(["a"], tmp_path / "out", RunConfig())
+        rescore_shards(["a"], tmp_path / "out", config=RunConfig())
     assert not (tmp_path / "out").exists()
 
 
@@ -159,7 +188,7 @@ def test_what_a_run_cannot_do_is_said_before_it_starts(shards):
         assert message in result.stderr
     assert not (shards / "out").exists()
     with pytest.raises(InputError, match="two of the files have one name"):
-        rescore_shards(["a/x", "b/x"], shards / "out", RunConfig())
+        rescore_shards(["a/x", "b/x"], shards / "out", config=RunConfig())
     assert find_shards("in") == ["in/bad", "in/one", "in/two"]
 
 
@@ -172,7 +201,7 @@ def test_an_actor_does_what_the_command_does(tmp_path, monkeypatch):
     text = "".join(f"{number // 5} ||| {'a unheard ' * (number % 5)} ||| TM0= -{number} ||| -1\n" for number in range(30))
     Path("lists").write_text(text)
     row = {"path": "lists", "output": str(tmp_path / "out")}
-    actor = ShardRescorer(read_config(Path("attlm.toml")), DeviceConfig(), str(tmp_path))
+    actor = ShardRescorer(read_config(Path("attlm.toml")), str(tmp_path))
     done = actor(row)
     assert (done["lists"], done["error"]) == (6, "")
     assert "are unknown to a" in done["notes"]
@@ -180,6 +209,6 @@ def test_an_actor_does_what_the_command_does(tmp_path, monkeypatch):
     assert Path("out").read_bytes() == Path("expected").read_bytes()
     monkeypatch.setattr(ScoreCache, "of_output", None)  # with --no-resume nothing is kept
     Path("out").unlink()
-    ShardRescorer(read_config(Path("attlm.toml")), DeviceConfig(), str(tmp_path), resume=False)(row)
+    ShardRescorer(read_config(Path("attlm.toml")), str(tmp_path), resume=False)(row)
     assert Path("out").read_bytes() == Path("expected").read_bytes()
     assert actor({**row, "path": "nowhere"})["error"].startswith("nowhere: ")

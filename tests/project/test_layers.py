@@ -1,0 +1,50 @@
+"""The folders of the package import each other in one direction, as docs/architecture.md says."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import attlm_fairseq
+
+PACKAGE = Path(attlm_fairseq.__file__).parent
+ARCHITECTURE = PACKAGE.parent / "docs" / "architecture.md"
+# Each imports folders before it, and the files beside the folders, which import none. `plugin.py` registers the tasks.
+ORDER = (
+    *("text", "modules", "checkpoints", "scoring", "decoding", "models", "criterions", "tasks"),
+    *("nbest", "cloze", "attention", "verbs"),
+)
+
+
+def imports(file: Path) -> Iterator[str]:
+    """Yield the folders of the package that a file imports when it runs."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for block in ast.walk(tree):
+        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING":
+            block.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{PACKAGE.name}."):
+            folder = (node.module or "").split(".")[1]
+            if (PACKAGE / folder).is_dir():
+                yield folder
+
+
+def test_folders_import_only_folders_before_them():
+    folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert folders == set(ORDER)
+    wrong = [
+        f"{file.relative_to(PACKAGE)} imports {other}/"
+        for place, folder in enumerate(ORDER)
+        for file in (PACKAGE / folder).rglob("*.py")
+        for other in imports(file)
+        if other not in ORDER[: place + 1]
+    ]
+    beside = [path for path in PACKAGE.glob("*.py") if path.name != "plugin.py"]
+    wrong += [f"{path.name} imports {other}/" for path in beside for other in imports(path)]
+    assert not wrong
+
+
+def test_the_guide_names_every_folder():
+    table = ARCHITECTURE.read_text(encoding="utf-8").split("## Folders")[1].split("## ")[0]
+    assert [folder for folder in ORDER if f"`{folder}/`" not in table and f"`attlm_fairseq/{folder}/`" not in table] == []
