@@ -53,6 +53,8 @@ class DecoderLM(SharedByCopies):
         self.eos = EOS
         self.path = trained.path
         self.device = trained.model.embedding.weight.device
+        start = self.start()
+        self._layout = len(start.recurrent), len(start.memory), start.recurrent[0].shape[-1]
 
     @classmethod
     def load(
@@ -115,12 +117,32 @@ class DecoderLM(SharedByCopies):
         """Return the states of ``rows`` empty hypotheses. Pass ``eos`` to the first step."""
         return self.model.initial_state(rows)
 
+    def after(self, sentences: Sequence[Sequence[int]], state: LanguageModelState | None = None) -> LanguageModelState:
+        """Return the state, of one row, of an empty hypothesis that follows these sentences of token ids, without their ends.
+
+        As with ``Scorer.after``: each sentence is read from its ``</s>`` on, and the LM carries on what it carried in training
+        (all, the newest ``--memory-slots`` slots, or with ``--reset memory`` no memory). ``state`` is that of an earlier call.
+        """
+        state = self.start() if state is None else state
+        for words in sentences:
+            state = self.trained.carried.of(self.read(state, torch.tensor([[self.eos, *words]])), self.model)
+        return self.select(state, torch.tensor([0]))  # a copy: a truncated memory is a view of the longer one
+
     @torch.no_grad()  # not inference_mode: the decoder may change the resulting tensors in place
     def step(self, states: LanguageModelState, tokens: Tensor) -> tuple[Tensor, LanguageModelState]:
-        """Read the last token (N,) of each hypothesis; return natural-log probabilities (N, V) of the next and the new states."""
-        tokens = tokens.to(self.device)
+        """Read the last token (N,) of each hypothesis; return natural-log probabilities (N, V) of the next and the new states.
+
+        Raises:
+            TypeError: ``states`` are not states, or ``tokens`` not a tensor of whole numbers.
+            ValueError: the states are of another model, or there is not one token for each of them.
+            IndexError: a token is not one of ``vocabulary`` (on a GPU, where finding out would force a wait, CUDA's own error).
+        """
+        tokens = self._checked(states, tokens).to(self.device)
         if self.device.type == "cpu":  # project each distinct word once; on a GPU, counting them would force a wait
             words, places = tokens.unique(return_inverse=True)
+            if len(words) and not (int(words[0]) >= 0 and int(words[-1]) < len(self.vocabulary)):
+                wrong = int(words[0] if words[0] < 0 else words[-1])
+                raise IndexError(f"token {wrong}: expected 0 to {len(self.vocabulary) - 1}, the ids of lm.vocabulary")
             inputs = self.stepping.inputs(words).select(places)
         else:
             inputs = self.stepping.inputs(tokens)
@@ -144,7 +166,24 @@ class DecoderLM(SharedByCopies):
 
     def select(self, states: LanguageModelState, rows: Tensor) -> LanguageModelState:
         """Return copies of the given rows (N,) in this order; rows may be repeated."""
+        if not isinstance(rows, Tensor) or rows.dtype not in (torch.int64, torch.int32):
+            found = f"a tensor of {rows.dtype}" if isinstance(rows, Tensor) else f"a {type(rows).__name__}"
+            raise TypeError(f"the rows are {found}: expected a tensor of row numbers, such as torch.tensor([0, 0, 3])")
         return states.select(rows.to(self.device))
+
+    def _checked(self, states: LanguageModelState, tokens: Tensor) -> Tensor:
+        """Return the tokens; raises as ``step`` does."""
+        if not isinstance(states, LanguageModelState):
+            raise TypeError(f"the states are a {type(states).__name__}: expected those that start, step or select of this LM returned")
+        if not isinstance(tokens, Tensor) or tokens.dtype not in (torch.int64, torch.int32):
+            found = f"a tensor of {tokens.dtype}" if isinstance(tokens, Tensor) else f"a {type(tokens).__name__}"
+            raise TypeError(f"the tokens are {found}: expected a tensor of ids, such as torch.tensor([3, 7])")
+        if (len(states.recurrent), len(states.memory), states.recurrent[0].shape[-1]) != self._layout:
+            raise ValueError("the states are of another model than this LM")
+        if tokens.shape != states.recurrent[0].shape[:1]:
+            shape = "x".join(map(str, tokens.shape))
+            raise ValueError(f"found tokens of shape {shape} for {len(states.recurrent[0])} hypotheses: expected the last token of each")
+        return tokens
 
     def join(self, states: Sequence[LanguageModelState]) -> LanguageModelState:
         """Return one batched state with all rows of the given states, in order.

@@ -40,12 +40,14 @@ class FlashlightLM(LM):
         self._read: dict[LMState, Any] = {}  # the fusion's state, of those that a decoder has gone on from
 
     @classmethod
-    def of_words(cls, lms: LogLinearLM, words: Dictionary, unk_offset: float = 0.0) -> FlashlightLM:
+    def of_words(cls, lms: LogLinearLM, words: Dictionary | Sequence[str], unk_offset: float = 0.0) -> FlashlightLM:
         """Return the LM for a lexicon decoder that scores words (``is_token_lm`` False): each entry is one word, looked up as it is."""
         return cls(TokenFusion(lms, entries(words), unk_offset=unk_offset))
 
     @classmethod
-    def of_tokens(cls, lms: LogLinearLM, tokens: Dictionary, silent: Collection[str] = (), unk_offset: float = 0.0) -> FlashlightLM:
+    def of_tokens(
+        cls, lms: LogLinearLM, tokens: Dictionary | Sequence[str], silent: Collection[str] = (), unk_offset: float = 0.0
+    ) -> FlashlightLM:
         """Return the LM for a decoder whose tokens are the LMs' own: lexicon-free, or with a lexicon and ``is_token_lm``.
 
         The LMs do not see the ``silent`` ones.
@@ -115,6 +117,8 @@ def word_texts(words: Dictionary) -> list[bytes | None]:
     return [f"{word} ".encode() for word in entries(words)]
 
 
-def entries(dictionary: Dictionary) -> list[str]:
-    """Return the entries of a dictionary in the order of their indexes."""
+def entries(dictionary: Dictionary | Sequence[str]) -> list[str]:
+    """Return the entries of a dictionary, or a list of them, in the order of their indexes."""
+    if isinstance(dictionary, Sequence):
+        return list(dictionary)
     return [dictionary.get_entry(index) for index in range(dictionary.index_size())]

@@ -39,6 +39,13 @@ class FusionSum:
     def start(self) -> tuple[Any, ...]:
         return tuple(fusion.start() for fusion in self.fusions)
 
+    def after(self, history: Sequence[Sequence[str]]) -> FusionSum:
+        """Return the sum for sentences that follow those of ``history``, sequences of words of the LMs. See ``LogLinearLM.after``.
+
+        Raises AttributeError for a fusion of your own without ``after``.
+        """
+        return FusionSum(*(fusion.after(history) for fusion in self.fusions))  # type: ignore[attr-defined]  # no part of the contract
+
     def score(self, state: tuple[Any, ...], token: int) -> tuple[float, tuple[Any, ...]]:
         scored = [fusion.score(of_fusion, token) for fusion, of_fusion in zip(self.fusions, state, strict=True)]
         return sum((score for score, _ in scored), 0.0), tuple(after for _, after in scored)

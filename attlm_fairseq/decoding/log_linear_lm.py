@@ -14,7 +14,7 @@ from attlm_fairseq.checkpoints.reading import is_checkpoint
 from attlm_fairseq.decoding.cache import CACHE_BYTES
 from attlm_fairseq.decoding.stateful_lm import StatefulLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_words
 from attlm_fairseq.numeric import is_finite
 from attlm_fairseq.scoring.kenlm import KenLM
 from attlm_fairseq.text.symbols import UNKNOWN
@@ -60,6 +60,11 @@ class LogLinearLM:
             segment: for each LM, a function that splits a word into the LM's subwords, or None for a word LM. By default
                 all are word LMs.
         """
+        for lm in lms:
+            if not all(hasattr(lm, name) for name in ("start", "token", "knows", "score", "log_probs")):
+                raise TypeError(f"an LM is {lm!r:.80}: expected a StatefulNeuralLM or KenLM; LogLinearLM.load takes files")
+        if callable(segment):
+            raise TypeError("segment is a function: expected a list with one for each LM, or None in it for an LM of words")
         weights = [1.0] * len(lms) if weights is None else list(weights)
         segment = [None] * len(lms) if segment is None else list(segment)
         if not len(lms) == len(weights) == len(segment):
@@ -72,6 +77,7 @@ class LogLinearLM:
         self.lms = tuple(lms[place] for place in used)
         self.weights = tuple(float(weights[place]) for place in used)
         self.segment = tuple(segment[place] for place in used)
+        self._starts: State | None = None  # after other sentences, see ``after``
 
     @classmethod
     def load(
@@ -101,7 +107,27 @@ class LogLinearLM:
 
     def start(self) -> State:
         """Return the state of an empty sentence."""
-        return tuple(lm.start() for lm in self.lms)
+        return tuple(lm.start() for lm in self.lms) if self._starts is None else self._starts
+
+    def after(self, history: Sequence[Sequence[str]]) -> LogLinearLM:
+        """Return the LMs for sentences that follow those of ``history``, as ``Scorer.after`` does. The caches are shared.
+
+        Args:
+            history: the preceding sentences, oldest first, each a sequence of words. ``lms.after(a).after(b)`` equals
+                ``lms.after([*a, *b])``.
+
+        Returns:
+            The LMs; only ``start`` differs. N-gram LMs score sentences independently.
+        """
+        for words in history:
+            require_words(words)
+        starts = []
+        for lm, segment, start in zip(self.lms, self.segment, self.start(), strict=True):
+            sentences = [[lm.token(part) for word in words for part in parts(word, segment)] for words in history]
+            starts.append(lm.after(start, sentences))
+        later = LogLinearLM(self.lms, self.weights, self.segment)
+        later._starts = tuple(starts)
+        return later
 
     def score(self, state: State, word: str, unk_offset: float = 0.0) -> tuple[float, State]:
         """Return the weighted sum of ln p(word) and the state after the word.

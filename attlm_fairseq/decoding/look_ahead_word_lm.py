@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attlm_fairseq.decoding.cache import CACHE_BYTES, HistoryCache, SharedByCopies
+from attlm_fairseq.decoding.doubts import warn_of_spelling, warn_of_subword_lm
 from attlm_fairseq.decoding.lexicon_tree import LexiconTree, range_sums
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State, require_log_linear
-from attlm_fairseq.decoding.shallow_fusion import check_options, check_texts
+from attlm_fairseq.decoding.shallow_fusion import check_options, check_texts, with_lms
 from attlm_fairseq.text.symbols import UNKNOWN
 
 UNK_OFFSET = -10.0  # as if p(<unk>) were shared by e^10 = 22,000 unseen words
@@ -96,6 +97,10 @@ class LookAheadWordLM(SharedByCopies):
         self._trees = [LexiconTree(lm.words()) for lm in members]
         # the tree's words in its order, and the unknown word last
         self._words = [lm.tokens([*(word.decode() for word in tree.words), UNKNOWN]) for lm, tree in zip(members, self._trees, strict=True)]
+        for lm, tree in zip(members, self._trees, strict=True):
+            words = [word.decode() for word in tree.words]
+            warn_of_subword_lm(lm, words)
+            warn_of_spelling(lm, words, self.texts)
         self._probabilities = [HistoryCache(cache_bytes) for _ in members]
         self._sort_tokens()
         self._continuations = lru_cache(maxsize=1 << 12)(self._make_continuations)
@@ -124,6 +129,10 @@ class LookAheadWordLM(SharedByCopies):
 
     def start(self) -> WordState:
         return WordState(self.lms.start())
+
+    def after(self, history: Sequence[Sequence[str]]) -> LookAheadWordLM:
+        """Return the fusion for sentences that follow those of ``history``, sequences of words of the LMs. See ``LogLinearLM.after``."""
+        return with_lms(self, self.lms.after(history))
 
     def score(self, state: WordState, token: int) -> tuple[float, WordState]:
         if token in self.ends:

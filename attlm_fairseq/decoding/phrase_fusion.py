@@ -95,6 +95,10 @@ class PhraseFusion:
     def __reduce__(self) -> tuple:
         return PhraseFusion, (self.open.phrases, self.texts, self.weight, self.ends)
 
+    def after(self, history: Sequence[Sequence[str]]) -> PhraseFusion:
+        """Return itself: no phrase reaches from one sentence into the next."""
+        return self
+
     def _sort_tokens(self) -> None:
         """Sort the tokens by where their first word begins, and find them by what it may be of a phrase."""
         kinds: dict[str, list[int]] = {WITHIN: [], BEGIN: [], BETWEEN: []}

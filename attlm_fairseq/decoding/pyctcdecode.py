@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from pyctcdecode.constants import AVG_TOKEN_LEN, DEFAULT_ALPHA, DEFAULT_BETA, DEFAULT_UNK_LOGP_OFFSET
 from pyctcdecode.language_model import AbstractLanguageModel
 
+from attlm_fairseq.decoding.doubts import warn_of_subword_lm, warn_of_unknown
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State, load_stateful_lm, require_log_linear
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.errors import InputError
@@ -94,6 +95,10 @@ class PyctcdecodeLM(AbstractLanguageModel):
             unigrams = set() if any(lms.segment) else {word for lm in lms.lms for word in lm.words()}
         self._unigrams = {word for word in unigrams if lms.knows(word)}
         self._sorted = sorted(self._unigrams)
+        for lm, segment in zip(lms.lms, lms.segment, strict=True):
+            if segment is None and lm.order is None:
+                warn_of_subword_lm(lm, lm.words())
+                warn_of_unknown(lm, list(unigrams), sum(map(lm.knows, unigrams)))
 
     @property
     def order(self) -> int:
@@ -165,9 +170,12 @@ class PyctcdecodeLM(AbstractLanguageModel):
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InputError(f"does not hold what save_to_dir wrote: {error}", path=folder) from None
 
-    def get_start_state(self) -> HypothesisState:  # type: ignore[override]  # pyctcdecode's type hint is list, but it accepts any object
-        """Return the state of an empty hypothesis."""
-        return HypothesisState(self.lms.start())
+    def get_start_state(self, history: Sequence[Sequence[str]] = ()) -> HypothesisState:  # type: ignore[override]  # its hint is list
+        """Return the state of an empty hypothesis, for pyctcdecode's ``lm_start_state``.
+
+        The LMs have read the sentences of ``history``, each a sequence of words. See ``LogLinearLM.after``.
+        """
+        return HypothesisState(self.lms.after(history).start() if history else self.lms.start())
 
     def score_partial_token(self, partial_token: str) -> float:
         """Return 0 if a unigram begins with the partial word, else the offset of an unknown word."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from numbers import Integral
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 
 
 @runtime_checkable
@@ -36,6 +39,16 @@ class ShallowFusion(Protocol):
 
     def end(self, state: Any) -> float:
         """Return the score of ending the hypothesis here, for decoders without an end token."""
+
+
+Fusion = TypeVar("Fusion")
+
+
+def with_lms(fusion: Fusion, lms: LogLinearLM) -> Fusion:
+    """Return a fusion of LMs with these LMs instead, which differ in nothing but where sentences begin. Tables and caches are shared."""
+    changed = object.__new__(type(fusion))
+    changed.__dict__.update(vars(fusion), lms=lms)
+    return changed
 
 
 def check_fusion(fusion: object) -> None:

@@ -40,6 +40,12 @@ class StatefulLM(Protocol):
     def start(self) -> Any:
         """Return the empty history ``<s>``."""
 
+    def after(self, start: Any, sentences: Sequence[Sequence[Any]]) -> Any:
+        """Return the empty history of a sentence that follows these sentences of tokens, oldest first, without their ends.
+
+        ``start`` is what ``start`` or an earlier ``after`` returned. An LM that scores sentences independently returns ``start``.
+        """
+
     def score(self, history: Any, token: Any) -> tuple[float, Any]:
         """Return ln p(token | history) and the history extended by the token."""
 

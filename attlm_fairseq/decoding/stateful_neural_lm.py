@@ -16,16 +16,21 @@ import torch
 from attlm_fairseq.checkpoints.vocabulary import UNK
 from attlm_fairseq.decoding.cache import CACHE_BYTES, HistoryCache, SharedByCopies
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
+from attlm_fairseq.modules.state import LanguageModelState
 
 
 class NeuralHistory(SharedByCopies):
-    """``<s> w_1 .. w_n``, stored as its last token and the history before it. Equal histories are the same object."""
+    """``<s> w_1 .. w_n``, stored as its last token and the history before it. Equal histories are the same object.
 
-    __slots__ = ("__weakref__", "parent", "token")
+    Before the first word of a sentence that follows others stands one history for all of these, with the LM's ``state`` after them.
+    """
 
-    def __init__(self, parent: NeuralHistory | None, token: int) -> None:
+    __slots__ = ("__weakref__", "parent", "state", "token")
+
+    def __init__(self, parent: NeuralHistory | None, token: int, state: LanguageModelState | None = None) -> None:
         self.parent = parent
         self.token = token
+        self.state = state
 
 
 class StatefulNeuralLM(SharedByCopies):
@@ -87,6 +92,13 @@ class StatefulNeuralLM(SharedByCopies):
     def start(self) -> NeuralHistory:
         return self._start
 
+    def after(self, start: NeuralHistory, sentences: Sequence[Sequence[int]]) -> NeuralHistory:
+        """See ``StatefulLM.after``. Of the state, the next sentence gets what ``DecoderLM.after`` carries on."""
+        if not sentences:
+            return start
+        before = start.parent.state if start.parent is not None else None
+        return NeuralHistory(NeuralHistory(None, self.lm.eos, self.lm.after(sentences, before)), self.lm.eos)
+
     def score(self, history: NeuralHistory, token: int) -> tuple[float, NeuralHistory]:
         log_probs = self._distribution(history)
         if log_probs is None:
@@ -112,6 +124,8 @@ class StatefulNeuralLM(SharedByCopies):
         return self._start_value[0] if history is self._start else self.cache.get(history)
 
     def _state(self, history: NeuralHistory) -> Any | None:
+        if history.state is not None:
+            return history.state
         return self._start_value[1] if history is self._start else self.states.get(history)
 
     def _distributions(self, histories: Sequence[NeuralHistory]) -> list[np.ndarray]:

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attlm_fairseq.decoding.doubts import warn_of_unknown
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State, require_log_linear
-from attlm_fairseq.decoding.shallow_fusion import check_options
+from attlm_fairseq.decoding.shallow_fusion import check_options, with_lms
 
 
 class TokenState(NamedTuple):
@@ -53,14 +54,22 @@ class TokenFusion:
         self._seen = np.array(list(seen), dtype=int)
         self._words = [lm.tokens(list(seen.values())) for lm in lms.lms]
         self._offsets = np.zeros(len(self._seen))
-        for lm, weight in zip(lms.lms, lms.weights, strict=True):
+        for lm, weight, segment in zip(lms.lms, lms.weights, lms.segment, strict=True):
             unknown = np.array([not lm.knows(symbol) for symbol in seen.values()], dtype=bool)
             self._offsets[unknown] += weight * lms.unknown_offset(weight, unk_offset)
+            if segment is None:
+                warn_of_unknown(lm, list(seen.values()), len(seen) - int(unknown.sum()))
 
     def start(self) -> TokenState:
         return TokenState(self.lms.start())
 
+    def after(self, history: Sequence[Sequence[str]]) -> TokenFusion:
+        """Return the fusion for sentences that follow those of ``history``, sequences of words of the LMs. See ``LogLinearLM.after``."""
+        return with_lms(self, self.lms.after(history))
+
     def score(self, state: TokenState, token: int) -> tuple[float, TokenState]:
+        if not 0 <= token < self.size:
+            raise IndexError(f"token {token}: expected 0 to {self.size - 1}")
         if token in self.ends:
             return self.end(state), TokenState(None)
         symbol = self.tokens[token]

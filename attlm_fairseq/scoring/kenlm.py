@@ -110,6 +110,10 @@ class KenLM:
     def start(self) -> NgramHistory:
         return self._start
 
+    def after(self, start: NgramHistory, sentences: Sequence[Sequence[str]]) -> NgramHistory:
+        """Return ``start``: sentences are scored independently."""
+        return start
+
     def score(self, history: NgramHistory, token: str) -> tuple[float, NgramHistory]:
         """Return ln p(token | history), and the history that ends in the token. Raises InputError if it is above 0."""
         following = kenlm.State()

@@ -22,7 +22,7 @@ from attlm_fairseq.decoding.fairseq_generator import FusedGenerator, FusedGenera
 from attlm_fairseq.decoding.fairseq_lms import FairseqLM, FusedLM, LoadOptions, load_lm, load_phrases, load_word_lm, parse_lms
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET
-from attlm_fairseq.decoding.vocabulary_map import fit_vocabulary
+from attlm_fairseq.decoding.vocabulary_map import SAME_UNITS, fit_vocabulary
 from attlm_fairseq.errors import InputError, NoDictionaryError
 from attlm_fairseq.models._choices import ChoiceOptions
 
@@ -63,8 +63,8 @@ class LMFusionOptions(ChoiceOptions):
     lm_dict: Optional[str] = field(
         default=None,
         metadata={
-            "help": "dict.txt of the language models of --lms and --lm-path (default: next to each, in its data folder, or the translation "
-            "data's dict.txt)"
+            "help": "dict.txt of the language models of --lms, and in fairseq-interactive of --lm-path (default: next to each, in its data "
+            "folder, or the translation data's dict.txt). fairseq-generate itself reads that of --lm-path from the translation data"
         },
     )
     lm_map_symbols: bool = field(
@@ -122,6 +122,9 @@ class LMFusionTask(FairseqTask):
         lms = [fused for fused in lms if fused.weight]
         plain = super().build_generator(models, args, seq_gen_cls, options, prefix_allowed_tokens_fn)
         if not lms:
+            given_any = self.decoding.lms or self.decoding.word_lms or self.decoding.phrases or getattr(args, "lm_path", None)
+            if not given_any and PROGRAMS & sys.modules.keys():
+                say("decoding without language models: --lms, --word-lms, --lm-path and --phrases are not given")
             return plain
         if not isinstance(plain, SequenceGenerator):
             say("--score-reference scores with the translation model alone; the language models are not used")
@@ -187,7 +190,8 @@ class LMFusionTask(FairseqTask):
             except NoDictionaryError as error:
                 raise InputError(f"{error} or name it with --lm-dict") from None
             if fused.missing:
-                say(f"{path} lacks {fused.missing} of the {len(vocabulary)} target symbols; they are its <unk>")
+                few = f". WARNING: {SAME_UNITS}" if 2 * fused.missing > len(vocabulary) else ""
+                say(f"{path} lacks {fused.missing} of the {len(vocabulary)} target symbols; they are its <unk>{few}")
             lms.append(fused.weighted(weight))
         for path, weight in parse_lms(given.word_lms, "--word-lms") if given.word_lms else []:
             if weight:

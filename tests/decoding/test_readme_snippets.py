@@ -82,15 +82,25 @@ def test_the_api_reference_has_every_public_name():
 
 def test_a_decoder_of_ones_own(folder):
     found: dict[str, Any] = {}
-    exec(SNIPPETS[-1], found)
+    exec(next(snippet for snippet in SNIPPETS if "LogLinearLM.load" in snippet), found)
+    batch, fusion, by_state, after = SNIPPETS[-4:]
+    exec(batch, found)
     assert found["log_probs"].exp().sum(dim=1).tolist() == pytest.approx([1.0] * 5, abs=1e-4)
     assert len(found["states"].recurrent[0]) == 3
+    exec(fusion, found)
+    assert found["scores"].shape == (5, 5)
+    assert len(found["states"]) == 3
+    exec(by_state, found)
+    assert found["total"] < 0
+    exec(after, found)
+    assert found["lms_after"].start() != found["lms"].start()
+    assert found["fusion_after"].start() != found["fusion"].start()
 
 
 def test_every_decoders_adapter(folder):
     found = flashlight_objects() | ctc_objects() | huggingface_objects()
     found["token_list"] = ["<blank>", "<unk>", "▁a", "b", "▁cab", "<sos/eos>"]
-    for snippet in SNIPPETS[1:-1]:
+    for snippet in SNIPPETS[1:-4]:
         exec(snippet, found)
     assert found["fusion"].lms is found["lms"]
     assert found["lm"].fusion.lms is found["lms"]
@@ -102,4 +112,4 @@ def test_rescoring_from_python(folder, capsys):
     text, weights = capsys.readouterr().out.strip().split(" {")
     assert text in ("a cat run", "a cat ran")
     assert "'neural'" in weights
-    assert len(SNIPPETS) == 8
+    assert len(SNIPPETS) == 11

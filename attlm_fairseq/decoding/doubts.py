@@ -1,0 +1,50 @@
+"""Warnings of language models that a decoder's tokens do not fit: other units, another case, another alphabet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from attlm_fairseq.decoding.stateful_lm import StatefulLM
+from attlm_fairseq.messages import note
+from attlm_fairseq.text.subwords import SUBWORD_STYLES, recognise_style
+
+FITTING_SHARE = 0.1  # of the words, below which the units are others: a lexicon may be much larger than an LM, or much smaller
+
+
+def name_of(lm: StatefulLM) -> str:
+    """Return the file of an LM, or what it is."""
+    return str(getattr(lm, "path", None) or getattr(getattr(lm, "lm", None), "path", None) or type(lm).__name__)
+
+
+def warn_of_unknown(lm: StatefulLM, symbols: Sequence[str], known: int) -> None:
+    """Warn if an LM knows few of the ``symbols`` that a decoder looks up, of which it knows ``known``, and they are few of its own."""
+    if not symbols or known >= FITTING_SHARE * len(symbols) or lm.order is not None or known >= len(lm.words()) / 2:
+        return
+    shown = ", ".join(repr(symbol) for symbol in symbols if not lm.knows(symbol))[:80]
+    note(
+        f"WARNING: {name_of(lm)} knows {known} of the decoder's {len(symbols)} entries, and not {shown}, ..: do units (words, subwords, "
+        "letters) and case match its training text?"
+    )
+
+
+def warn_of_subword_lm(lm: StatefulLM, words: Sequence[str]) -> None:
+    """Warn if an LM that is used as one of words has ``words`` with the marks of subwords."""
+    if (style := recognise_style(words)) is not None:
+        marked = next(word for word in words if SUBWORD_STYLES[style].marks(word))
+        note(
+            f"WARNING: {name_of(lm)} is used as an LM of words, but its words are subwords, such as {marked!r}: give LogLinearLM(.., "
+            "segment=[..]), which splits words as its training text was, or use its tokens as the decoder's"
+        )
+
+
+def warn_of_spelling(lm: StatefulLM, words: Sequence[str], texts: Iterable[bytes | None]) -> None:
+    """Warn if the texts of a decoder's tokens can spell few of an LM's words, given in UTF-8."""
+    alphabet = {byte for text in texts if text is not None for byte in text}
+    unspelled = [word for word in words if not alphabet.issuperset(word.encode("utf-8", "surrogateescape"))]
+    spelled = len(words) - len(unspelled)
+    if words and spelled < FITTING_SHARE * len(words):
+        shown = ", ".join(map(repr, unspelled[:5]))
+        note(
+            f"WARNING: the decoder's tokens can spell {spelled} of the {len(words)} words of {name_of(lm)}, and not {shown}: "
+            "do case and script match (token_texts(.., lowercase=True))?"
+        )
