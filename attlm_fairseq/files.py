@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
+from attlm_fairseq import magic
 from attlm_fairseq.errors import InputError, InputWarning
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 HEAD = 1 << 16  # bytes at the beginning of a file from which its format is recognised
 _PIECE = 1 << 16
-_GZIP_MAGIC = b"\x1f\x8b"
 STDIN = "<stdin>"  # the name of standard input for messages
 NOT_WRITTEN = (".bz2", ".xz", ".zst", ".zip")
 _NOT_READ = {"bzip2": rb"BZh[1-9]1AY&SY", "xz": rb"\xfd7zXZ\x00", "zstd": rb"\x28\xb5\x2f\xfd", "zip": rb"PK\x03\x04"}
@@ -53,9 +53,9 @@ class ByteSource:
         self._keep_open = path == "-" and text is None
         self.line: int | None = None
         with self.readable():
-            magic = _read_up_to(self._file, len(_GZIP_MAGIC))
-            stream: BinaryIO | gzip.GzipFile = _rejoin(magic, self._file)
-            if magic == _GZIP_MAGIC:
+            first = _read_up_to(self._file, len(magic.GZIP))
+            stream: BinaryIO | gzip.GzipFile = _rejoin(first, self._file)
+            if first == magic.GZIP:
                 stream = gzip.GzipFile(fileobj=stream, mode="rb")
             self.beginning = _read_up_to(stream, HEAD)
         self.bytes = _rejoin(self.beginning, stream)

@@ -171,7 +171,7 @@ def close_eval() -> None:
             vars(module).setdefault("eval", plain_value)
 
 
-LARGEST = 1 << 16  # members of a list: models have some hundred layers
+MAX_MEMBERS = 1 << 16  # members of a list: models have some hundred layers
 
 
 def plain_value(text: str) -> Any:
@@ -207,7 +207,7 @@ def _value_of(node: ast.expr) -> Any:
             one, other = _value_of(left), _value_of(right)
             if isinstance(sign, ast.Mult):
                 lengths = [len(of) if isinstance(of, list | tuple | str | bytes) else 0 for of in (one, other)]
-                if any(lengths) and max(lengths) * max(of for of in (one, other) if isinstance(of, int)) > LARGEST:
+                if any(lengths) and max(lengths) * max(of for of in (one, other) if isinstance(of, int)) > MAX_MEMBERS:
                     raise ValueError("too long")
             return _OPERATORS[type(sign)](one, other)
         case _:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from attlm_fairseq import magic
 from attlm_fairseq.checkpoints.folder import StoredModel, read_model_folder
 from attlm_fairseq.checkpoints.vocabulary import PAD, Vocabulary, fingerprint, fingerprint_numbers
 from attlm_fairseq.errors import InputError, NoDictionaryError
@@ -24,7 +25,6 @@ from attlm_fairseq.modules.families import FAMILIES, build_language_model, famil
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.state import EVERYTHING, Carried
 
-TORCH_MAGIC = (b"PK", b"\x80")  # zip files and older pickles
 WEIGHTS_PREFIX = "decoder.model."  # where the fairseq adapter holds the LanguageModel
 TASK_OPTIONS = ("memory_slots", "reset", "add_bos_token")  # options of the training task that say how the model reads a text
 FINGERPRINT = "decoder.dictionary_version"  # and the numbers of its dictionary; fairseq averages no weights with "version" in their name
@@ -230,7 +230,7 @@ def is_checkpoint(path: Path) -> bool:
     """Return whether torch wrote the file, rather than KenLM. Raises InputError if the file does not exist."""
     try:
         with path.open("rb") as file:
-            return file.read(2).startswith(TORCH_MAGIC)
+            return file.read(2).startswith(magic.TORCH)
     except FileNotFoundError:
         raise InputError("there is no such file; give a checkpoint, a folder of attlm export or a KenLM file", path=path) from None
     except OSError as error:
@@ -284,7 +284,7 @@ def read_plain_data(path: Path, mapped: bool = False) -> Any:
         raise InputError("is an n-gram model; expected a neural one. Commands that score take it as --lm or --kenlm", path=path)
     try:
         with allowed_globals(PLAIN_GLOBALS), checked_sparse_tensors():
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and head.startswith(TORCH_MAGIC[0]))
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and head.startswith(magic.TORCH[0]))
     except pickle.UnpicklingError as error:
         raise InputError(f"refused: it is not a checkpoint of plain data or holds code ({first_sentence(error)})", path=path) from None
     except Exception as error:  # broken bytes make torch raise almost anything

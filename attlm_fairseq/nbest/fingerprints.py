@@ -11,8 +11,8 @@ FINGERPRINT_HASHES = 1024  # lists that are 1 in 200 of those that were learned 
 TABLE_HASHES = 1 << 14  # in a table of corrections, which may be learned from 100,000 lists: 16 of 100 that it was learned from
 EARLIER_HASHES = 64  # of files of earlier versions
 HASH_DIGITS = 8  # hexadecimal
-MOST = 0.5  # share of known references above which lists count as those that something was learned from
-SOME = 0.1  # below, known references are utterances that are often said
+LEARNED_SHARE = 0.5  # share of known references above which lists count as those that something was learned from
+COMMON_SHARE = 0.1  # below, known references are utterances that are often said
 
 
 def fingerprint(references: Iterable[Sequence[str]], hashes: int = FINGERPRINT_HASHES) -> str:

@@ -17,15 +17,15 @@ from typing import IO, cast
 
 import kenlm
 
+from attlm_fairseq import magic
 from attlm_fairseq.errors import InputError
 
 MAX_EXPLANATION = 4000  # characters kept of KenLM's message, which may quote a whole line
 TRIAL_CPU_SECONDS = 60  # CPU time, since wall time depends on the load; a valid file takes milliseconds
 
-BINARY_MAGIC = b"mmap lm http://kheafield.com/code format version"
 BINARY_ORDER = 88  # offset of the order in KenLM's binary header: one byte
 BINARY_COUNTS = 108  # offset of its n-gram counts: 8 bytes each
-OPEN_BY_MAGIC: dict[bytes, Callable[..., object]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+OPEN_BY_MAGIC: dict[bytes, Callable[..., object]] = {magic.GZIP: gzip.open, magic.BZIP2: bz2.open, magic.XZ: lzma.open}
 
 
 def read_ngram_counts(path: Path) -> tuple[int, ...]:
@@ -37,7 +37,7 @@ def read_ngram_counts(path: Path) -> tuple[int, ...]:
     try:
         with path.open("rb") as file:
             start = file.read(BINARY_COUNTS + 8 * 255)  # the order is one byte
-        if start.startswith(BINARY_MAGIC):
+        if start.startswith(magic.KENLM_BINARY):
             return struct.unpack_from(f"<{start[BINARY_ORDER]}Q", start, BINARY_COUNTS)
         with _open_arpa(path, start) as file:
             return tuple(_arpa_counts(file))
@@ -46,8 +46,8 @@ def read_ngram_counts(path: Path) -> tuple[int, ...]:
 
 
 def _open_arpa(path: Path, start: bytes) -> IO[bytes]:
-    for magic, opener in OPEN_BY_MAGIC.items():
-        if start.startswith(magic):
+    for first, opener in OPEN_BY_MAGIC.items():
+        if start.startswith(first):
             return cast(IO[bytes], opener(path, "rb"))
     return path.open("rb")
 
@@ -71,8 +71,8 @@ def read_unigrams(path: Path) -> list[str]:
     words: list[str] = []
     try:
         with path.open("rb") as file:
-            start = file.read(len(BINARY_MAGIC))
-        if start.startswith(BINARY_MAGIC):
+            start = file.read(len(magic.KENLM_BINARY))
+        if start.startswith(magic.KENLM_BINARY):
             raise InputError("is a KenLM binary file; give the ARPA file it was made from, or a list of its words", path=path)
         with _open_arpa(path, start) as file:
             within = False
@@ -131,7 +131,7 @@ def require_safe_binary(path: Path) -> None:
     Damage that the test does not reach can still crash the process later, at the words that it concerns.
     """
     with path.open("rb") as file:
-        if not file.read(len(BINARY_MAGIC)).startswith(BINARY_MAGIC):
+        if not file.read(len(magic.KENLM_BINARY)).startswith(magic.KENLM_BINARY):
             return
     command: list[str | bytes] = [sys.executable, "-I", "-c", _TRIAL, os.fsencode(path), str(TRIAL_CPU_SECONDS), *sys.path]
     result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from attlm_fairseq import magic
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
@@ -24,9 +25,6 @@ EXPECTED = (
     "expected a checkpoint of fairseq-train, a folder of attlm export, a folder or cached name of a Hugging Face LM, "
     "or an ARPA or KenLM file"
 )
-TORCH_MAGIC = (b"PK", b"\x80")  # zip files and older pickles
-KENLM_MAGIC = b"mmap lm "
-COMPRESSED_MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ")  # an ARPA file may be compressed
 HEAD = 4096  # bytes within which an ARPA file says \data\
 
 
@@ -66,7 +64,7 @@ def lm_kind(path: Path) -> LMKind:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from None
     if _is_ngram(head):
         return "kenlm"
-    if head.startswith(TORCH_MAGIC):
+    if head.startswith(magic.TORCH):
         return _kind_of_checkpoint(path)
     raise InputError(f"found a file that begins with {head[:12]!r}; {EXPECTED}", path=path)
 
@@ -147,7 +145,8 @@ def _load_foreign(
 
 
 def _is_ngram(head: bytes) -> bool:
-    return head.startswith((KENLM_MAGIC, *COMPRESSED_MAGIC)) or b"\\data\\" in head
+    compressed = (magic.GZIP, magic.BZIP2, magic.XZ)  # as an ARPA file may be
+    return head.startswith((magic.KENLM, *compressed)) or b"\\data\\" in head
 
 
 def _kind_of_folder(folder: Path) -> LMKind:

@@ -270,7 +270,7 @@ class LMSpec:
     @property
     def translates_back(self) -> bool:
         """Return whether the LM scores the source sentence given the hypothesis. Then no score belongs to a word of the hypothesis."""
-        return self.translation == "reverse" or getattr(self.loaded, "direction", None) == "reverse"
+        return self.translation == "reverse" or (self.loaded is not None and self.loaded.translates_back)
 
     @property
     def uses_source(self) -> bool:

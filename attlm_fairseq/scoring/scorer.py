@@ -120,6 +120,11 @@ class Scorer(ABC):
         """Return whether the scores depend on the source sentence. If so, use ``score_translations``: ``score`` raises an error."""
         return any(member.uses_source for member in self.members)
 
+    @property
+    def translates_back(self) -> bool:
+        """Return whether it scores the source sentence given the sentence. Then no value belongs to a word."""
+        return any(member.translates_back for member in self.members)
+
     def score_translations(self, sentences: Sequence[Sequence[str]], sources: Sequence[Sequence[str]]) -> list[SentenceScore]:
         """Score each sentence as a translation of the source sentence at the same index. A plain LM ignores the sources."""
         return self.score(sentences)

@@ -153,6 +153,10 @@ class TranslationScorer(Scorer):
         self._source_words = self._unknown_source_words = 0
 
     @property
+    def translates_back(self) -> bool:
+        return self.direction == "reverse"
+
+    @property
     def left_to_right(self) -> bool:
         return self.direction == "forward" and self.model.word_by_word
 

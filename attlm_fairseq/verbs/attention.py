@@ -46,8 +46,10 @@ def show_attention(
 
     Raises:
         InputError: there is not exactly one neural LM, the model has no memory (or, with contributions, no LSTM), a
-            file cannot be written in this form, or ``against`` is given without ``file``.
+            file cannot be written in this form, ``against`` is given without ``file``, or a sentence with it.
     """
+    if sentence is not None and file is not None:
+        raise InputError("a sentence and a file are given: expected one of them")
     output, run = output or AttentionOutput(("-",)), run_config(config, lms=lms)
     lm = _the_lm(run)
     text = (run.text if lm.text is None else lm.text).load()

@@ -9,14 +9,12 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.confidence import Confidence
 from attlm_fairseq.nbest.decision.decision import Decision, compared_text
-from attlm_fairseq.nbest.fingerprints import MOST, known_share
+from attlm_fairseq.nbest.fingerprints import LEARNED_SHARE, known_share
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.calibration import Calibration, JudgedWords, fit_confidence
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists
-from attlm_fairseq.nbest.tuning.folds import assign_folds
-
-FOLDS = 5
+from attlm_fairseq.nbest.tuning.folds import FOLDS, assign_folds
 
 
 def judged_words(
@@ -70,7 +68,7 @@ def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: 
     """
     words = judged_words(lists, metric, run.weights, run.decision)
     right = words.all_right
-    if run.confidence is not None and known_share(lists.references, run.tuned_on) <= MOST:
+    if run.confidence is not None and known_share(lists.references, run.tuned_on) <= LEARNED_SHARE:
         return Calibration.of(run.confidence.coverage * words.posteriors(run.confidence.scale), right, run.confidence)
     folds = min(FOLDS, len(set(utterances.tolist())))
     if folds < 2:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.corrections.jackknife import FOLDS
 from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
 from attlm_fairseq.nbest.corrections.spec import expand_for_tuning
 from attlm_fairseq.nbest.corrections.written import WORD_BY_WORD
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.tuning.folds import FOLDS
 
 NAMED = 5  # at most this many phrases that can never match are named in the warning
 

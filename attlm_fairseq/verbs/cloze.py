@@ -21,7 +21,7 @@ from attlm_fairseq.scoring.conversations import SIDE_BY_SIDE
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline
-from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config, text_lines
+from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, require_whole_number, run_config, text_lines
 from attlm_fairseq.verbs.report import row_record
 from attlm_fairseq.verbs.run import require_lms
 from attlm_fairseq.verbs.text import load_scorers, note_scorers
@@ -133,6 +133,7 @@ def answer_cloze(
         InputError: there is no LM or no question, a file cannot be read, a translation model is among the LMs, only some LMs have
             weights, or a weight names no LM.
     """
+    require_whole_number("seed", seed)
     run = run_config(config, lms=lms)
     require_lms(run)
     shares = _weights(run, run_config(weights=weights).weights if weights else {})

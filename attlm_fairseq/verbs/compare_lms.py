@@ -14,7 +14,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.bootstrap import Interval, PairedComparison, confidence_interval, paired_test, summed
-from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config
+from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, require_whole_number, run_config
 from attlm_fairseq.verbs.report import rounded
 from attlm_fairseq.verbs.text import CountedText, count_text
 
@@ -125,6 +125,7 @@ def compare_lms(
     Raises:
         InputError: as in ``perplexity``, an LM gives unknown words a fixed penalty, or only some of the LMs score sentence ends.
     """
+    require_whole_number("seed", seed)
     run = run_config(config, lms=lms)
     if penalties := [lm.name for lm in run.lms if lm.unpacked().oov.kind == "penalty"]:
         raise InputError(f"{', '.join(penalties)} gives unknown words a fixed penalty: it has no perplexity; leave it out, or use spread")

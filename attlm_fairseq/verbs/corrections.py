@@ -14,14 +14,15 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections import learn_corrections as learn
 from attlm_fairseq.nbest.corrections.corrections import estimate_search_lm
-from attlm_fairseq.nbest.corrections.jackknife import FOLDS, by_folds, folds_of, splits
-from attlm_fairseq.nbest.corrections.numbers import check_language
+from attlm_fairseq.nbest.corrections.jackknife import by_folds, folds_of, splits
+from attlm_fairseq.nbest.corrections.numbers import LANGUAGE, check_language
 from attlm_fairseq.nbest.corrections.pairs import write_pairs
 from attlm_fairseq.nbest.corrections.usage import Usage
 from attlm_fairseq.nbest.corrections.written import check_steps
 from attlm_fairseq.nbest.features.lm_features import default_features
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.tuning.folds import FOLDS
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.text import TextPipeline, text_pipeline
@@ -41,7 +42,7 @@ from attlm_fairseq.verbs.run import scoring
 
 
 def learn_corrections(
-    lists: Lists, refs: References | None = None, *, lm: FilePath | None = None, language: str = "en", text: str | TextPipeline = ""
+    lists: Lists, refs: References | None = None, *, lm: FilePath | None = None, language: str = LANGUAGE, text: str | TextPipeline = ""
 ) -> Corrections:
     """Learn corrections from lists with references: phrases, spoken forms of numbers, and spellings, with probabilities.
 
@@ -103,7 +104,7 @@ def evaluate_corrections(
     *,
     folds: int = FOLDS,
     folds_by: str | ContextSpec | None = None,
-    language: str = "en",
+    language: str = LANGUAGE,
     text: str | TextPipeline = "",
 ) -> Usage:
     """Count how often each correction changes a 1-best hypothesis, and whether the change was right or wrong.
@@ -166,7 +167,7 @@ class JackknifeOptions:
     folds_by: str | ContextSpec | None = None
     ngram: str | None = "ngram"
     corrections: int | None = None
-    language: str = "en"
+    language: str = LANGUAGE
     text: str | TextPipeline = ""
     texts: FilePath | None = None
 

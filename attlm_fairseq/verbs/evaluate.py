@@ -15,7 +15,7 @@ from attlm_fairseq.files import whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.corrections import warn_of_part
 from attlm_fairseq.nbest.corrections.table_file import read_table
-from attlm_fairseq.nbest.fingerprints import MOST
+from attlm_fairseq.nbest.fingerprints import LEARNED_SHARE
 from attlm_fairseq.nbest.metrics import EditRate, Edits, Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.references import By
@@ -270,7 +270,7 @@ def _in_sample(
     if labels and run.adds_candidates and run.candidates.table is not None:
         share = read_table(run.candidates.table).share_of(references)
         warn_of_part(run.candidates.table, share)
-        if share > MOST:
+        if share > LEARNED_SHARE:
             reasons.append("corrections were learned from these lists")
             labels += [one.label for one in rescored if one.label not in labels]  # an LM alone chooses among their candidates, too
     if not reasons:

@@ -17,7 +17,7 @@ from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, parse_steps
 from attlm_fairseq.text.steps import has_cjk
 from attlm_fairseq.text.subwords import SubwordMarks
 
-SAMPLE = 1000  # lists looked at
+SAMPLE_LISTS = 1000  # lists looked at
 CASE_AND_PUNCTUATION = (["remove-punctuation"], ["lowercase"], ["remove-punctuation", "lowercase"])
 FORM = "unicode:nfc"
 DIVISIONS = {WER: "characters", CER: "join-characters"}  # of text whose words need no spaces
@@ -28,10 +28,10 @@ WHAT = {
     "characters": "how Chinese or Japanese is divided into words",
     "join-characters": "spaces between characters",
 }
-FEWER = 0.75  # of the errors are left: the others are in what normalisation removes
-NEARLY = 1.05  # times the errors that the longest normalisation leaves are as good
+EXPLAINED_RATIO = 0.75  # of the errors are left: the others are in what normalisation removes
+NEARLY_EQUAL_RATIO = 1.05  # times the errors that the longest normalisation leaves are as good
 MIN_LISTS = 20
-AS_FAR = 0.9  # of the errors against the references of other lists
+UNRELATED_RATIO = 0.9  # of the errors against the references of other lists
 FOREIGN = (
     "WARNING: the references do not seem to belong to {}: the first hypotheses are nearly as far from them as from the references of "
     "other lists. Check files, order and ids (--refs-by)"
@@ -40,7 +40,7 @@ FOREIGN = (
 
 def warn_of_references(lists: Sequence[NbestList], metric: Metric, system: str = "the lists") -> None:
     """Log if many errors of the first hypotheses are in spelling alone (``WHAT``), or if the references seem to be those of other lists."""
-    some = lists[:SAMPLE]
+    some = lists[:SAMPLE_LISTS]
     if foreign(some):
         note(FOREIGN.format(system))
     elif isinstance(metric, EditRate) and (found := normalisation(some, metric)):
@@ -56,7 +56,7 @@ def warn_before_learning(lists: Sequence[NbestList], text: TextPipeline = NO_STE
 
     ``text``: the steps after which they compare words.
     """
-    some, marks = lists[:SAMPLE], SubwordMarks(text)
+    some, marks = lists[:SAMPLE_LISTS], SubwordMarks(text)
     for nbest in some:
         marks.add(nbest.hypotheses[0].text)
     if warning := marks.warning_of_corrections():
@@ -72,7 +72,7 @@ def warn_before_learning(lists: Sequence[NbestList], text: TextPipeline = NO_STE
 
 def warn_of_other_utterances(lists: Sequence[NbestList], first: Sequence[NbestList], system: str, first_system: str) -> None:
     """Log if two systems' lists, joined in this order, seem to be of different utterances."""
-    pairs = zip(lists[:SAMPLE], first, strict=False)
+    pairs = zip(lists[:SAMPLE_LISTS], first, strict=False)
     if foreign([replace(nbest, references=(other.hypotheses[0].text,)) for nbest, other in pairs]):
         note(
             f"WARNING: {system} does not seem to have the utterances of {first_system} in this order: first hypotheses are nearly as far "
@@ -89,9 +89,9 @@ def normalisation(lists: Sequence[NbestList], metric: EditRate) -> tuple[str, fl
         if steps and metric.text.segmentation is None:
             longer = TextPipeline((*metric.text.steps, *steps))
             after[longer.steps] = _errors(lists, _with_text(metric, longer))
-    if not before or not after or min(after.values()) > FEWER * before:
+    if not before or not after or min(after.values()) > EXPLAINED_RATIO * before:
         return None
-    enough = next(steps for steps, errors in after.items() if errors <= NEARLY * min(after.values()))
+    enough = next(steps for steps, errors in after.items() if errors <= NEARLY_EQUAL_RATIO * min(after.values()))
     return ",".join(map(str, enough)), 1 - after[enough] / before
 
 
@@ -125,7 +125,7 @@ def foreign(lists: Sequence[NbestList]) -> bool:
             others.append(metric.statistics([text], following.references)[0])
     if len(own) < MIN_LISTS:
         return False
-    return corpus_score(metric, np.array(own)) >= AS_FAR * corpus_score(metric, np.array(others))
+    return corpus_score(metric, np.array(own)) >= UNRELATED_RATIO * corpus_score(metric, np.array(others))
 
 
 def _errors(lists: Sequence[NbestList], metric: EditRate) -> float:

@@ -34,7 +34,7 @@ from attlm_fairseq.nbest.run.rescoring import Context
 from attlm_fairseq.nbest.run.walk import Choice
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare
 from attlm_fairseq.nbest.statistics.table import as_table
-from attlm_fairseq.nbest.tuning.folds import MIN_FOLDS, NOTHING, tuner_of_folds
+from attlm_fairseq.nbest.tuning.folds import FOLDS, MIN_FOLDS, NOTHING, tuner_of_folds
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem, tune_system
 from attlm_fairseq.scoring.conversations import ContextSpec
@@ -91,7 +91,7 @@ class TuneOptions:
     features: Sequence[str] = ()
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     objective: Literal["metric", "risk"] = "metric"
-    folds: int = 5
+    folds: int = FOLDS
     folds_by: str | ContextSpec | None = None
     strength: float | None = None
     no_gain: Literal["keep", "fail"] = "keep"

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import cloup
 
-from attlm_cli.options import folds_by_option, format_option, given_option, json_option, once, reference_options
+from attlm_cli.options import folds_by_option, format_option, given_option, json_option, language_option, once, reference_options
 from attlm_cli.overwriting import check_files, files_of_steps
 from attlm_cli.printing import echo_json
 from attlm_cli.types import STEPS
@@ -17,6 +17,7 @@ from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections.corrections import lm_next_to
 from attlm_fairseq.nbest.corrections.usage import Usage
 from attlm_fairseq.nbest.corrections.written import WORD_BY_WORD
+from attlm_fairseq.nbest.tuning.folds import FOLDS
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.corrections import evaluate_corrections, learn_corrections, write_correction_pairs
@@ -24,9 +25,6 @@ from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 
 count_option = cloup.option(
     "-n", "--count", type=click.IntRange(min=1), default=20, show_default=True, help="Number of corrections to show."
-)
-language_option = cloup.option(
-    "--language", default="en", show_default=True, help="Language of spelled-out numbers: en, de, fr, .. (num2words codes)."
 )
 text_option = cloup.option(
     "--text",
@@ -145,7 +143,7 @@ def show_command(table: Path, count: int) -> None:
 )
 @format_option
 @reference_options
-@cloup.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Number of folds.")
+@cloup.option("--folds", type=click.IntRange(min=2), default=FOLDS, show_default=True, help="Number of folds.")
 @folds_by_option
 @text_option
 @language_option

@@ -8,13 +8,15 @@ from typing import Any
 import click
 import cloup
 
-from attlm_cli.options import folds_by_option, format_option, given_option, grouped, once, reference_options
+from attlm_cli.options import folds_by_option, format_option, given_option, grouped, language_option, once, reference_options
 from attlm_cli.overwriting import check_files, files_of_groups, files_of_steps
 from attlm_cli.types import STEPS, NameValue
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
+from attlm_fairseq.nbest.corrections.spec import MAX_CANDIDATES
 from attlm_fairseq.nbest.corrections.written import WORD_BY_WORD
+from attlm_fairseq.nbest.tuning.folds import FOLDS
 from attlm_fairseq.verbs.corrections import JackknifeOptions, jackknife
 from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 from attlm_fairseq.verbs.nbest_files import write_nbest
@@ -33,7 +35,7 @@ learning_options = grouped(
     cloup.option(
         "--folds",
         type=click.IntRange(min=2),
-        default=5,
+        default=FOLDS,
         show_default=True,
         help="Number of folds.",
     ),
@@ -44,7 +46,7 @@ learning_options = grouped(
     cloup.option("--corrections", is_flag=True, help="Learn corrections for each fold, and add their candidates to the lists."),
     cloup.option(
         "--candidates",
-        type=click.IntRange(0, 1000),
+        type=click.IntRange(0, MAX_CANDIDATES),
         default=CANDIDATES,
         show_default=True,
         help="Maximum number of candidates added to each list.",
@@ -62,7 +64,7 @@ learning_options = grouped(
         help="Text steps of the references that are learned from, and of the texts that LMs score and corrections compare: "
         f"{', '.join(WORD_BY_WORD)}.",
     ),
-    cloup.option("--language", default="en", show_default=True, help="Language of spelled-out numbers, as a num2words code."),
+    language_option,
 )
 
 

@@ -45,7 +45,7 @@ COMMANDS = {
 EXTRAS = {
     "fairseq": "train",
     "omegaconf": "train",
-    "transformers": "decoding",
+    "transformers": "hf",
     "flashlight": "decoding",
     "pyctcdecode": "decoding",
     "sentencepiece": "subword",

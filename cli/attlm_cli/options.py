@@ -14,6 +14,7 @@ import cloup
 from attlm_cli.types import GROUPS, METRIC, STEPS
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.corrections.numbers import LANGUAGE
 from attlm_fairseq.nbest.external_metric import PREFIX
 from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.nbest.metric_spec import MetricSpec
@@ -95,6 +96,10 @@ dictionary_option = cloup.option(
 seed_option = cloup.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Random seed for the bootstrap.")
 
 json_option = cloup.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+language_option = cloup.option(
+    "--language", default=LANGUAGE, show_default=True, help="Language of spelled-out numbers: en, de, fr, .. (num2words codes)."
+)
 
 folds_by_option = cloup.option(
     "--folds-by",

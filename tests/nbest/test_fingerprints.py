@@ -11,7 +11,7 @@ from attlm_fairseq.nbest.fingerprints import (
     EARLIER_HASHES,
     FINGERPRINT_HASHES,
     HASH_DIGITS,
-    MOST,
+    LEARNED_SHARE,
     TABLE_HASHES,
     fingerprint,
     known_share,
@@ -82,5 +82,5 @@ def test_a_table_of_very_many_lists_still_knows_them():
     shares = [
         known_share([*learned[of : of + 20], *((f"other {of} {number}",) for number in range(80))], table) for of in range(0, 2000, 100)
     ]
-    assert max(shares) < MOST
+    assert max(shares) < LEARNED_SHARE
     assert np.mean(shares) == pytest.approx(0.2, abs=0.05)

@@ -12,6 +12,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+from attlm_fairseq import magic
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream, sha256, whole_file
@@ -21,14 +22,14 @@ from attlm_fairseq.nbest.corrections.corrector import Corrector
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES, Channel, expand
 from attlm_fairseq.nbest.corrections.exposure import held_share, warning_of_exposure
 from attlm_fairseq.nbest.corrections.letters import LetterChannel, learn_letters
-from attlm_fairseq.nbest.corrections.numbers import NumberChannel, learn_numbers
+from attlm_fairseq.nbest.corrections.numbers import LANGUAGE, NumberChannel, learn_numbers
 from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, learn_phrases
 from attlm_fairseq.nbest.corrections.search import Candidate, KenLMSearch, NoLM, Search, SearchLM
 from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
 from attlm_fairseq.nbest.corrections.table_file import Table, read_table, write_table
 from attlm_fairseq.nbest.corrections.written import check_steps, usual_forms
-from attlm_fairseq.nbest.fingerprints import MOST, SOME, TABLE_HASHES, fingerprint
+from attlm_fairseq.nbest.fingerprints import COMMON_SHARE, LEARNED_SHARE, TABLE_HASHES, fingerprint
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
 from attlm_fairseq.text.symbols import END, START, UNKNOWN
@@ -39,7 +40,7 @@ LISTS_TOGETHER = 64  # that are expanded at a time: by a neural corrector, by on
 
 def warn_of_part(table: Path, share: float) -> None:
     """Log a warning if a table was learned from this share of the lists, unless it is small, or so large that folds learn it again."""
-    if SOME < share <= MOST:
+    if COMMON_SHARE < share <= LEARNED_SHARE:
         note(
             f"WARNING: {table} was learned from about {share:.0%} of these lists. Its corrections of them are too good, and so are the "
             "figures: leave these lists out, or learn from others"
@@ -99,7 +100,7 @@ class Corrections(Table):
 
     def seen(self, lists: Iterable[NbestList]) -> bool:
         """Return whether the table was learned from most of these lists, so that it has to be learned from other folds for them."""
-        return self.share_of(nbest.references for nbest in lists) > MOST
+        return self.share_of(nbest.references for nbest in lists) > LEARNED_SHARE
 
     def learned_again(self, lists: Iterable[NbestList], table: Path) -> Corrections:
         """Learn corrections like those of the file ``table`` from other lists, with the same language, text steps and phrase list.
@@ -149,12 +150,12 @@ class Corrections(Table):
     @cached_property
     def vocabulary(self) -> frozenset[str]:
         """Return the words of the LM; if that is a binary file, which does not list them, those of the table that it knows."""
-        from attlm_fairseq.scoring.kenlm_files import BINARY_MAGIC, load_kenlm, read_unigrams
+        from attlm_fairseq.scoring.kenlm_files import load_kenlm, read_unigrams
 
         if self.lm is None:
             return frozenset()
         with self.lm.open("rb") as file:
-            binary = file.read(len(BINARY_MAGIC)) == BINARY_MAGIC
+            binary = file.read(len(magic.KENLM_BINARY)) == magic.KENLM_BINARY
         if not binary:
             return frozenset(read_unigrams(self.lm)) - {START, END, UNKNOWN}
         model = load_kenlm(self.lm)
@@ -223,7 +224,7 @@ def _is_lm_of(lm: Path, table: Path) -> bool:
 
 
 def learn_corrections(
-    lists: Iterable[NbestList], *, lm: Path | None = None, language: str = "en", text: TextPipeline = NO_STEPS
+    lists: Iterable[NbestList], *, lm: Path | None = None, language: str = LANGUAGE, text: TextPipeline = NO_STEPS
 ) -> Corrections:
     """Learn corrections from lists that have references.
 

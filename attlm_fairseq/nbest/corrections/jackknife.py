@@ -13,9 +13,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.fingerprints import same_utterance
 from attlm_fairseq.nbest.metrics import Metric, make_metric
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.nbest.tuning.folds import assign_folds
-
-FOLDS = 5
+from attlm_fairseq.nbest.tuning.folds import FOLDS, assign_folds
 
 
 def folds_of(lists: Sequence[NbestList], folds: int = FOLDS, metric: Metric | None = None, groups: np.ndarray | None = None) -> np.ndarray:

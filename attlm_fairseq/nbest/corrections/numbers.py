@@ -18,6 +18,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.alignment import AlignedPair, Block
 
+LANGUAGE = "en"  # of spelled-out numbers, unless told otherwise
 MAX_NUMBER = 9999
 MAX_SPOKEN = 8  # words of a spelled number
 MAX_ENDING = 3  # letters that stick to a number: 4pm, 21st
@@ -111,7 +112,7 @@ class NumberWords:
 
 
 @lru_cache(maxsize=4)
-def number_words(language: str = "en") -> NumberWords | None:
+def number_words(language: str = LANGUAGE) -> NumberWords | None:
     """Return the numbers of a language (num2words' code); None if num2words is not installed or cannot spell 0 to PARTS in it."""
     try:
         from num2words import num2words
@@ -197,7 +198,7 @@ class NumberChannel:
             yield spoken.end, words, log_prob, name
 
 
-def learn_numbers(pairs: Iterable[AlignedPair], language: str = "en") -> NumberChannel:
+def learn_numbers(pairs: Iterable[AlignedPair], language: str = LANGUAGE) -> NumberChannel:
     """Count in which way references say the numbers that hypotheses spell out."""
     words = number_words(language)
     if words is None:

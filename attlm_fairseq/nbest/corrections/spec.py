@@ -12,10 +12,11 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.corrections import Corrections, without_table
 from attlm_fairseq.nbest.corrections.corrector import Corrector
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
-from attlm_fairseq.nbest.corrections.jackknife import FOLDS, by_folds, folds_of
+from attlm_fairseq.nbest.corrections.jackknife import by_folds, folds_of
 from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.tuning.folds import FOLDS
 from attlm_fairseq.numeric import WHOLE_NUMBER
 from attlm_fairseq.scoring.lm_spec import ALLOWED
 

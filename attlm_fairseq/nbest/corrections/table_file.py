@@ -25,7 +25,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource, whole_file
 from attlm_fairseq.nbest.corrections.alignment import BEGIN, END
 from attlm_fairseq.nbest.corrections.letters import LetterChannel
-from attlm_fairseq.nbest.corrections.numbers import WAYS, NumberChannel, check_language, is_row, number_words
+from attlm_fairseq.nbest.corrections.numbers import LANGUAGE, WAYS, NumberChannel, check_language, is_row, number_words
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, Rule, Words
 from attlm_fairseq.nbest.corrections.written import UsualForm, check_steps
 from attlm_fairseq.nbest.fingerprints import known_share
@@ -55,7 +55,7 @@ class Table:
     numbers: NumberChannel
     letters: LetterChannel
     lm: Path | None
-    language: str = "en"
+    language: str = LANGUAGE
     lists: int = 0
     learned_from: str = ""
     own_lm: str = ""
@@ -228,7 +228,7 @@ def read_table(path: Path) -> Table:
     reader.line = 0
     if not about.get("lm"):
         raise InputError("names no LM: expected a line '# lm = FILE.arpa'", path=path)
-    language = about.get("language", "en")
+    language = about.get("language", LANGUAGE)
     if reader.ways:
         check_language(language)
     best = {source: sorted(rules, key=lambda rule: -rule.log_prob)[:MAX_TARGETS] for source, rules in reader.rules.items()}

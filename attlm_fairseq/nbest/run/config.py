@@ -13,7 +13,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.confidence import Confidence
 from attlm_fairseq.nbest.decision.decision import Decision
-from attlm_fairseq.nbest.fingerprints import MOST, known_share
+from attlm_fairseq.nbest.fingerprints import LEARNED_SHARE, known_share
 from attlm_fairseq.nbest.metric_spec import MetricSpec
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
@@ -118,7 +118,7 @@ class RunConfig:
     def tuned_on_these(self, weights: Mapping[str, float], references: Iterable[Sequence[str]]) -> bool:
         """Return whether ``weights`` were tuned, at least in part, on most of the lists with these references."""
         in_use = any(value and weights.get(name) == value for name, value in self.weights.items())
-        return in_use and known_share(references, self.tuned_on) > MOST
+        return in_use and known_share(references, self.tuned_on) > LEARNED_SHARE
 
     def groups(self, lists: Iterable[NbestList]) -> np.ndarray | None:
         """Return the conversation number (N,) of each list; None unless there are several conversations.

@@ -16,7 +16,7 @@ from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 
 MIN_LISTS = 10  # that tell whether a score is what it seems
-MOST = 0.9  # of these lists
+DOUBTED_SHARE = 0.9  # of these lists
 LOOKED_AT = 1000  # lists
 ALONE = (
     "WARNING: the lists have no score of the decoder: the LMs decide alone, which often makes lists worse; --weight rank=-1 also counts "
@@ -108,11 +108,11 @@ class Doubts:
         """Return a warning if nearly all lists that count say that the score is a cost or a probability; else None."""
         if self._lists < MIN_LISTS:
             return None
-        if self._rising >= MOST * self._lists:
+        if self._rising >= DOUBTED_SHARE * self._lists:
             seen = f"is lower for the first hypothesis than for the others in {self._rising} of {self._lists} lists"
             ways = f"if it is a cost, call it cost, or give --weight {self._name}=-1; if not, are the lists sorted, best first?"
             return f"WARNING: {self._name} {seen}: {ways}"
-        if self._between >= MOST * self._lists:
+        if self._between >= DOUBTED_SHARE * self._lists:
             return (
                 f"WARNING: {self._name} lies between 0 and 1, as if it were a probability: it is added to log-probabilities as it is; "
                 "expected its natural log"

@@ -12,6 +12,7 @@ from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 from attlm_fairseq.nbest.tuning.tuning import TuningResult, tune
 
+FOLDS = 5  # unless told otherwise
 MIN_FOLDS = 3  # a setting is chosen without the held-out fold, on answers whose weights lack one fold more
 NOTHING: frozenset[int] = frozenset()
 
