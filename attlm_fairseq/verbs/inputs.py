@@ -484,6 +484,9 @@ def run_config(
     context: str | ContextSpec | None = None,
     corrections: FilePath | None = None,
     phrases: FilePath | None = None,
+    corrector: FilePath | None = None,
+    corrector_languages: str | None = None,
+    corrector_prefix: str | None = None,
     candidates: int | None = None,
 ) -> RunConfig:
     """Build the configuration of a run: an optional base configuration, changed by the other arguments.
@@ -501,7 +504,10 @@ def run_config(
             a ContextSpec.
         corrections: a table of corrections, which adds candidates to the lists.
         phrases: a file of names and terms, one per line, which adds candidates, too.
-        candidates: maximum number of candidates added to each list.
+        corrector: a neural corrector, a checkpoint of fairseq or a folder of Hugging Face, which adds candidates, too.
+        corrector_languages: its languages as ``SOURCE:TARGET``, if it has several.
+        corrector_prefix: a text before each of its inputs, as T5 has.
+        candidates: maximum number of candidates added to each list by the table and the phrases.
 
     Returns:
         The configuration.
@@ -529,12 +535,10 @@ def run_config(
         changes["devices"] = _devices(devices)
     if context is not None:
         changes["context"] = parse_context(context) if isinstance(context, str) else context
-    sources = {"table": corrections, "phrases": phrases}
+    sources = {"table": corrections, "phrases": phrases, "corrector": corrector}
     of_candidates: dict[str, Any] = {name: Path(os.fspath(file)) for name, file in sources.items() if file is not None}
-    if candidates is not None:
-        of_candidates["candidates"] = candidates
-    if of_candidates:
-        changes["candidates"] = replace(run.candidates, **of_candidates)
+    of_corrector = {"corrector_languages": corrector_languages, "corrector_prefix": corrector_prefix}
+    changes["candidates"] = run.candidates.changed(**of_candidates, **of_corrector, candidates=candidates)
     run = replace(run, **changes).with_weights(plain_weights(weights or {}))
     _require_files(run)
     if devices is not None or run.devices != RunConfig().devices:

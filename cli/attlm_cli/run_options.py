@@ -324,7 +324,8 @@ def _run(only_if_named: bool, *, config: Path | None, context: ContextSpec | Non
         config = DEFAULT_CONFIG
         note(f"note: LMs and settings of {DEFAULT_CONFIG} in this folder")
     run = _with_models(read_config(config) if config else RunConfig(), models)
-    run = _with_candidates(run if context is None else replace(run, context=context), candidates)
+    run = replace(run, candidates=run.candidates.changed(**{CANDIDATE_FIELDS[name]: value for name, value in candidates.items()}))
+    run = run if context is None else replace(run, context=context)
     about_lms = [name for name in options if not (run.candidates.anything and name == "devices")]
     if not run.lms and (option := given_option(*about_lms)):  # ignored silently, the option would seem to have an effect
         raise InputError(
@@ -334,20 +335,6 @@ def _run(only_if_named: bool, *, config: Path | None, context: ContextSpec | Non
     asked = named or not only_if_named or any(value is not None for value in (context, *candidates.values()))
     run = _changed_run(run, **options)
     return run if asked else None
-
-
-def _with_candidates(run: RunConfig, given: Mapping[str, Any]) -> RunConfig:
-    """Return the run with these sources of candidates, which replace those of the configuration. ``given``: see ``CANDIDATE_FIELDS``.
-
-    Raises InputError as ``CandidateSpec`` does, or if ``candidates`` is given and there is no source.
-    """
-    changes = {CANDIDATE_FIELDS[name]: value for name, value in given.items() if value is not None}
-    if given.get("corrector") is not None:  # the options of the corrector of a configuration are not for this one
-        changes = {"corrector_languages": None, "corrector_prefix": None} | changes
-    spec = replace(run.candidates, **changes)
-    if given.get("candidates") is not None and not spec.anything:
-        raise InputError("--candidates is for --corrections, --phrases or --corrector, none of which is given")
-    return replace(run, candidates=spec)
 
 
 def _with_models(run: RunConfig, models: Mapping[str, Iterable[Named]]) -> RunConfig:

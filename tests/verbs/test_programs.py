@@ -271,6 +271,12 @@ def test_candidates_of_a_run(folder):
     for wrong in (-1, "5", 1.5):
         with pytest.raises(attlm.InputError, match=f"candidates is {wrong!r}, expected 0 to"):
             attlm.run_config(phrases="names", candidates=wrong)
+    with pytest.raises(attlm.InputError, match="corrector_languages is for a corrector, and none is given"):
+        attlm.run_config(phrases="names", corrector_languages="en_XX:en_XX")
+    with_corrector = attlm.run_config(config, corrector="names", corrector_languages="en_XX:en_XX", corrector_prefix="correct: ")
+    assert with_corrector.candidates.corrector_languages == "en_XX:en_XX"
+    assert with_corrector.candidates.phrases == Path("names")
+    assert attlm.run_config(with_corrector, corrector="names").candidates.corrector_languages is None  # those of another corrector
     with pytest.raises(attlm.InputError, match="names2: cannot be read"):
         attlm.run_config(phrases="names2")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,19 @@ class CandidateSpec:
                 raise InputError(f"{name} is for a corrector, and none is given")
         if not (WHOLE_NUMBER.is_right(self.candidates) and self.candidates <= MAX_CANDIDATES):
             raise InputError(f"candidates is {self.candidates!r}, expected 0 to {MAX_CANDIDATES}")
+
+    def changed(self, **given: Any) -> CandidateSpec:
+        """Return this with the attributes ``given``; None leaves what there is. A new corrector has only the options given with it.
+
+        Raises InputError as the constructor, or if a number of candidates is given and nothing that makes them.
+        """
+        changes = {name: value for name, value in given.items() if value is not None}
+        if "corrector" in changes:
+            changes = {"corrector_languages": None, "corrector_prefix": None} | changes
+        found = replace(self, **changes)
+        if "candidates" in changes and not found.anything:
+            raise InputError("--candidates is for --corrections, --phrases or --corrector, none of which is given")
+        return found
 
     @property
     def anything(self) -> bool:
