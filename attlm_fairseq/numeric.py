@@ -7,7 +7,7 @@ from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
-MOST_DIGITS = 18  # of a whole number in a text: fits 64 bits
+MAX_DIGITS = 18  # of a whole number in a text: fits 64 bits
 LN_10 = math.log(10.0)  # ARPA files and SRILM write base-10 logs: times LN_10 they are natural logs
 
 
@@ -32,7 +32,7 @@ def ceil_div(count: int, size: int) -> int:
 
 def whole_number(text: str) -> int | None:
     """Return the number that a text has in decimal digits; None for any other text, or more than 18 digits, which Python may refuse."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else None
 
 
 def is_number(value: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Sequence
+from operator import index
 from pathlib import Path
 
 import torch
@@ -122,10 +123,18 @@ class DecoderLM(SharedByCopies):
 
         As with ``Scorer.after``: each sentence is read from its ``</s>`` on, and the LM carries on what it carried in training
         (all, the newest ``--memory-slots`` slots, or with ``--reset memory`` no memory). ``state`` is that of an earlier call.
+
+        Raises TypeError if a sentence is no sequence of ids, and ValueError if ``state`` is of several hypotheses.
         """
+        if state is not None and len(state.recurrent[0]) != 1:
+            raise ValueError(f"the state is of {len(state.recurrent[0])} hypotheses: expected one, as `after` returns it")
         state = self.start() if state is None else state
         for words in sentences:
-            state = self.trained.carried.of(self.read(state, torch.tensor([[self.eos, *words]])), self.model)
+            try:
+                ids = [self.eos, *map(index, words)]
+            except TypeError:
+                raise TypeError(f"a sentence is {words!r:.60}: expected ids, such as lm.vocabulary.ids(['a', 'sentence'])") from None
+            state = self.trained.carried.of(self.read(state, torch.tensor([ids])), self.model)
         return self.select(state, torch.tensor([0]))  # a copy: a truncated memory is a view of the longer one
 
     @torch.no_grad()  # not inference_mode: the decoder may change the resulting tensors in place

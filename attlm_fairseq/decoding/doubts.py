@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from attlm_fairseq.decoding.stateful_lm import StatefulLM
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
+from attlm_fairseq.scoring.kenlm import KenLM
+from attlm_fairseq.scoring.kenlm_files import read_ngram_counts
 from attlm_fairseq.text.subwords import SUBWORD_STYLES, recognise_style
 
-FITTING_SHARE = 0.1  # of the words, below which the units are others: a lexicon may be much larger than an LM, or much smaller
+FITTING_SHARE = 0.1  # of the decoder's entries: a lexicon may be much larger than an LM
+OWN_SHARE = 0.25  # of the LM's words: a lexicon may be much smaller than an LM
 
 
 def name_of(lm: StatefulLM) -> str:
@@ -16,13 +21,29 @@ def name_of(lm: StatefulLM) -> str:
     return str(getattr(lm, "path", None) or getattr(getattr(lm, "lm", None), "path", None) or type(lm).__name__)
 
 
+def words_of(lm: StatefulLM) -> Sequence[str] | None:
+    """Return the words of an LM; None if it cannot list them, or only by reading a file."""
+    if isinstance(lm, KenLM):
+        return None
+    try:
+        return lm.words()
+    except InputError:
+        return None
+
+
 def warn_of_unknown(lm: StatefulLM, symbols: Sequence[str], known: int) -> None:
     """Warn if an LM knows few of the ``symbols`` that a decoder looks up, of which it knows ``known``, and they are few of its own."""
-    if not symbols or known >= FITTING_SHARE * len(symbols) or lm.order is not None or known >= len(lm.words()) / 2:
+    if not symbols or known >= FITTING_SHARE * len(symbols):
         return
-    shown = ", ".join(repr(symbol) for symbol in symbols if not lm.knows(symbol))[:80]
+    if isinstance(lm, KenLM):
+        size = read_ngram_counts(lm.path)[0]
+    else:
+        size = len(words) if (words := words_of(lm)) is not None else 0
+    if known and known >= OWN_SHARE * size:
+        return
+    shown = ", ".join(repr(symbol) for symbol in islice((symbol for symbol in symbols if not lm.knows(symbol)), 5))
     note(
-        f"WARNING: {name_of(lm)} knows {known} of the decoder's {len(symbols)} entries, and not {shown}, ..: do units (words, subwords, "
+        f"WARNING: {name_of(lm)} knows {known} of the decoder's {len(symbols)} entries, and not {shown}: do units (words, subwords, "
         "letters) and case match its training text?"
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from attlm_fairseq.checkpoints.reading import is_checkpoint
-from attlm_fairseq.decoding.cache import CACHE_BYTES
+from attlm_fairseq.decoding.cache import CACHE_BYTES, SharedByCopies
 from attlm_fairseq.decoding.stateful_lm import StatefulLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.errors import InputError, require_words
@@ -37,7 +37,7 @@ def require_unknown(lm: object, weight: float) -> None:
         )
 
 
-class LogLinearLM:
+class LogLinearLM(SharedByCopies):
     """Computes ``sum_k weight_k ln p_k(word | words before)`` over neural LMs and KenLM, each with its own vocabulary.
 
     A negative weight subtracts an LM: the source-domain LM in the density ratio method, or the decoder's internal LM in
@@ -119,15 +119,21 @@ class LogLinearLM:
         Returns:
             The LMs; only ``start`` differs. N-gram LMs score sentences independently.
         """
+        said = []
         for words in history:
             require_words(words)
+            said.append(tuple(words))
         starts = []
         for lm, segment, start in zip(self.lms, self.segment, self.start(), strict=True):
-            sentences = [[lm.token(part) for word in words for part in parts(word, segment)] for words in history]
+            sentences = [[lm.token(part) for word in words for part in parts(word, segment)] for words in said]
             starts.append(lm.after(start, sentences))
         later = LogLinearLM(self.lms, self.weights, self.segment)
         later._starts = tuple(starts)
         return later
+
+    def __reduce__(self) -> tuple:
+        starts = [None if start is lm.start() else start for lm, start in zip(self.lms, self.start(), strict=True)]
+        return _restored, (self.lms, self.weights, self.segment, starts)
 
     def score(self, state: State, word: str, unk_offset: float = 0.0) -> tuple[float, State]:
         """Return the weighted sum of ln p(word) and the state after the word.
@@ -166,6 +172,14 @@ class LogLinearLM:
     def knows(self, word: str) -> bool:
         """Return whether every LM knows the word or, for a subword LM, all of its subwords."""
         return all(all(map(lm.knows, parts(word, segment))) for lm, segment in zip(self.lms, self.segment, strict=True))
+
+
+def _restored(lms: Any, weights: Any, segment: Any, starts: Sequence[Any]) -> LogLinearLM:
+    """Return LMs as they were before they were pickled. ``starts``: their histories after other sentences, None for an LM without."""
+    restored = LogLinearLM(lms, weights, segment)
+    if any(start is not None for start in starts):
+        restored._starts = tuple(lm.start() if start is None else start for lm, start in zip(lms, starts, strict=True))
+    return restored
 
 
 def require_log_linear(lms: object) -> None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from pyctcdecode.constants import AVG_TOKEN_LEN, DEFAULT_ALPHA, DEFAULT_BETA, DEFAULT_UNK_LOGP_OFFSET
 from pyctcdecode.language_model import AbstractLanguageModel
 
-from attlm_fairseq.decoding.doubts import warn_of_subword_lm, warn_of_unknown
+from attlm_fairseq.decoding.doubts import warn_of_subword_lm, warn_of_unknown, words_of
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State, load_stateful_lm, require_log_linear
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.errors import InputError
@@ -96,8 +96,8 @@ class PyctcdecodeLM(AbstractLanguageModel):
         self._unigrams = {word for word in unigrams if lms.knows(word)}
         self._sorted = sorted(self._unigrams)
         for lm, segment in zip(lms.lms, lms.segment, strict=True):
-            if segment is None and lm.order is None:
-                warn_of_subword_lm(lm, lm.words())
+            if segment is None:
+                warn_of_subword_lm(lm, words_of(lm) or ())
                 warn_of_unknown(lm, list(unigrams), sum(map(lm.knows, unigrams)))
 
     @property

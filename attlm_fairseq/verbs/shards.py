@@ -78,7 +78,7 @@ def find_shards(pattern: str) -> list[str]:
 
 
 def rescore_shards(
-    files: str | Sequence[str], output: FilePath, *, config: RunConfig | FilePath, format: str | None = None, resume: bool = True
+    files: FilePath | Sequence[FilePath], output: FilePath, *, config: RunConfig | FilePath, format: str | None = None, resume: bool = True
 ) -> list[Shard]:
     """Rescore each file into the folder ``output``, under its own name and in its own format, with Ray Data.
 
@@ -104,7 +104,10 @@ def rescore_shards(
         raise InputError(f"{', '.join(here)}: an LM that is an object lives in this process; name its file to use it in others")
     require_weights(run)
     require_context(run)
-    todo = _unfinished(find_shards(files) if isinstance(files, str) else files, Path(output), run)
+    shards_given = find_shards(os.fspath(files)) if isinstance(files, str | os.PathLike) else [os.fspath(file) for file in files]
+    if not shards_given:
+        raise InputError("there are no files to rescore")
+    todo = _unfinished(shards_given, Path(output), run)
     ray = _import_ray()
     Path(output).mkdir(parents=True, exist_ok=True)
     if not todo:

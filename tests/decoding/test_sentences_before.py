@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import pytest
@@ -65,6 +66,11 @@ def test_a_decoder_of_batches_begins_after_sentences(tmp_path):
         found.append(distributions)
     rows = [float(row[0, word]) for row, word in zip(found, [*lm.vocabulary.ids(SENTENCE), lm.eos], strict=True)]
     assert rows == pytest.approx(list(NeuralScorer.load([path]).after(SAID).score([SENTENCE])[0].log_probs), **CLOSE)
+    for sentences in ([4, 5], [["w1"]], ["w1"]):
+        with pytest.raises(TypeError, match="expected ids, such as"):
+            lm.after(sentences)
+    with pytest.raises(ValueError, match="the state is of 3 hypotheses"):
+        lm.after([[4]], lm.start(3))
 
 
 @pytest.fixture
@@ -147,6 +153,9 @@ def test_lms_of_subwords_read_the_history_in_subwords(tmp_path):
 
 
 def test_lms_can_be_pickled_and_a_history_is_of_words(lms):
-    assert log_probs(pickle.loads(pickle.dumps(lms)), SENTENCE) == pytest.approx(log_probs(lms, SENTENCE), **CLOSE)
+    for before in (lms, lms.after(SAID[:1]).after(words for words in SAID[1:])):
+        copied = pickle.loads(pickle.dumps(TokenFusion(before, WORDS))).lms
+        assert log_probs(copied, SENTENCE) == pytest.approx(log_probs(before, SENTENCE), **CLOSE)
+        assert copy.deepcopy(before) is before
     with pytest.raises(InputError, match="expected a list of words"):
         lms.after(["w1 w2"])

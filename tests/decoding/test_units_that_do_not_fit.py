@@ -18,6 +18,7 @@ from attlm_fairseq.decoding.pyctcdecode import PyctcdecodeLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.decoding.token_fusion import TokenFusion
 from attlm_fairseq.decoding.token_texts import token_texts
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import collected
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "dog", "ran", "house", "tree", "bird", "sky"]
@@ -33,6 +34,17 @@ def words(tmp_path) -> LogLinearLM:
 @pytest.fixture
 def pieces(tmp_path) -> LogLinearLM:
     return LogLinearLM.load(write_checkpoint(tmp_path / "pieces" / "lm.pt", PIECES))
+
+
+class Unlisted(StatefulNeuralLM):
+    """An LM of one's own that cannot list its words."""
+
+    def words(self):
+        raise InputError("cannot list its words")
+
+
+def ngrams(folder, words: list[str]) -> LogLinearLM:
+    return LogLinearLM.load(write_arpa(folder / "lm.arpa", words))
 
 
 def upper(symbols):
@@ -76,6 +88,23 @@ def test_other_units_and_another_case_are_warned_of(words, pieces, adapter, warn
 def test_lms_that_fit_are_not_warned_of(words, pieces, adapter):
     with collected() as notes:
         adapter(words, pieces)
+    assert notes == []
+
+
+def test_n_gram_lms_of_other_units_are_warned_of(tmp_path):
+    with collected() as notes:
+        TokenFusion(ngrams(tmp_path, WORDS), upper(WORDS))
+    assert "lm.arpa knows 0 of the decoder's 12 entries" in notes[0]
+    with collected() as notes:
+        TokenFusion(ngrams(tmp_path, WORDS), [*WORDS, *(f"rare{number}" for number in range(1000))])
+    assert notes == []
+
+
+def test_an_lm_that_cannot_list_its_words_can_be_used(tmp_path):
+    lms = LogLinearLM([Unlisted.load(write_checkpoint(tmp_path / "lm.pt", WORDS))])
+    with collected() as notes:
+        TokenFusion(lms, [*WORDS[:2], *(f"rare{number}" for number in range(100))])
+        PyctcdecodeLM(lms, unigrams=WORDS)
     assert notes == []
 
 

@@ -24,9 +24,13 @@ def imports(file: Path) -> Iterator[str]:
         if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING":
             block.body = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{PACKAGE.name}."):
-            folder = (node.module or "").split(".")[1]
-            if (PACKAGE / folder).is_dir():
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        for package, _, name in (name.partition(".") for name in names):
+            folder = name.partition(".")[0]
+            if package == PACKAGE.name and folder and (PACKAGE / folder).is_dir():
                 yield folder
 
 

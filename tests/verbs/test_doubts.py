@@ -335,6 +335,16 @@ def test_a_comparison_of_lms_that_see_other_words_is_warned_of():
 
 
 @pytest.mark.usefixtures("folder")
+def test_a_table_has_the_columns_of_its_first_lists_together():
+    sparse = [{"text": "a", "scores": {"am": -1, "lm": -2}}, {"text": "the cat", "scores": {"am": -1}}]
+    write_lists([{"id": "a", "hyps": sparse}, {"id": "b", "hyps": [{"text": text, "scores": {"am": -3}} for text in ("a", "the")]}])
+    run("convert", "lists", "-o", "table.csv")
+    assert Path("table.csv").read_text().splitlines() == [
+        *("id,hyp,ref,am,lm", "a,a,,-1.0,-2.0", "a,the cat,,-1.0,", "b,a,,-3.0,", "b,the,,-3.0,"),
+    ]
+
+
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("first", ["silent", "incomplete"])
 def test_a_table_has_the_columns_of_lists_after_an_unusable_one(first):
     hypotheses = {"silent": [], "incomplete": [{"text": "a", "scores": {"am": -1}}, {"text": "the cat", "scores": {"lm": -2}}]}[first]

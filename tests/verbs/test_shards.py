@@ -131,6 +131,9 @@ def test_an_lm_that_is_an_object_cannot_go_to_other_processes(tmp_path, monkeypa
     config = attlm.run_config(lms={"lm": attlm.load_lm("lm.pt")}, weights={"lm": 1.0})
     with pytest.raises(InputError, match="lm: an LM that is an object lives in this process"):
         attlm.rescore_shards(["a"], "out", config=config)
+    for nothing, message in (([], "there are no files to rescore"), (Path("none"), "none: no such files")):
+        with pytest.raises(InputError, match=message):
+            attlm.rescore_shards(nothing, "out", config=attlm.run_config(lms={"lm": "lm.pt"}, weights={"lm": 1.0}))
 
 
 def holder(place: Path) -> int | None:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, TextIO
 
-from attlm_fairseq.batching import peeked
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
@@ -41,7 +40,7 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
 _SEPARATOR = re.compile(r"sep=.\r?\n")  # the first line of Excel's tables, which is no row
-LOOKED_AT = 1000  # lists that may be silent or incomplete, until one shows which columns there are
+UNUSABLE_LISTS = 1000  # silent or incomplete, at the beginning, until one shows which columns there are
 _QUOTING = "a field that begins with a quote needs quotes around it, and its own ones doubled"
 
 
@@ -190,13 +189,20 @@ class TableFormat(NbestFormat):
         return read <= {name.strip() for name in names} and (has_header or ("rank" not in names and all_scored))
 
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
-        first, lists = peeked(lists, _tells_columns, LOOKED_AT)
-        if first is None:
+        rest = iter(lists)
+        first: list[NbestList] = []
+        for nbest in itertools.islice(rest, UNUSABLE_LISTS):
+            first.append(nbest)
+            if _tells_columns(nbest):
+                break
+        if not first:
             return
-        table = _Table.of(first, text_of(first, self.name), self.delimiters[0])
+        table = _Table.of(first, text_of(first[0], self.name), self.delimiters[0])
         lines = WholeLines(out)
         out.write(table.header)  # a whole line, or a byte order mark alone
         end = ""
+        lists = itertools.chain(first, rest)
+        del first  # which would be kept to the end
         for nbest in lists:
             text = text_of(nbest, self.name)
             if (text is None) != table.is_new:
@@ -410,8 +416,8 @@ def _scores(row: _Row, columns: Columns, reader: Reader) -> dict[str, float]:
 
 
 def _tells_columns(nbest: NbestList) -> bool:
-    """Return whether a list shows which scores the others have: it is not silence, has been decided on if it was scored, and all of its
-    hypotheses have the same scores."""
+    """Return whether a list probably has the scores that others have: it is not silence, has been decided on if it was scored, and all of
+    its hypotheses have the same scores."""
     best = nbest.hypotheses[0]
     if not any(one.text for one in nbest.hypotheses) or (best.lm_scores and best.total is None):
         return False
@@ -449,30 +455,34 @@ class _Table:
     rank: int | None = None
 
     @staticmethod
-    def of(nbest: NbestList, text: ListText | None, delimiter: str) -> _Table:
-        """Return the table that a list makes: all others have the same columns."""
-        best = nbest.hypotheses[0]
+    def of(first: Sequence[NbestList], text: ListText | None, delimiter: str) -> _Table:
+        """Return the table with the columns of the first lists together: all others have the same. ``text`` is that of the first one."""
+        hypotheses = [one for nbest in first for one in nbest.hypotheses]
+        lms = list(dict.fromkeys(name for one in hypotheses for name in one.lm_scores))
+        decided = any(one.total is not None for one in hypotheses)
         if text is None:
-            own = tuple(dict.fromkeys(name for hypothesis in nbest.hypotheses for name in hypothesis.scores))
-            texts = ["id", "hyp", "ref", *(["source"] if nbest.source is not None else [])]
+            own = tuple(dict.fromkeys(name for one in hypotheses for name in one.scores))
+            has_source = any(nbest.source is not None for nbest in first)
+            texts = ["id", "hyp", "ref", *(["source"] if has_source else [])]
             names = fresh_names(own, [*texts, TOTAL], keys.as_header, _compared)
-            added = fresh_names(best.lm_scores, [*texts, TOTAL, *names.values()], keys.as_header, _compared)
-            total = -1 if best.total is not None else None
+            added = fresh_names(lms, [*texts, TOTAL, *names.values()], keys.as_header, _compared)
+            total = -1 if decided else None
             header = [*texts, *names.values(), *added.values(), *([TOTAL] if total else [])]
-            return _Table(True, _line(header, delimiter, "\n"), delimiter, "\n", True, added, total, own, nbest.source is not None)
+            return _Table(True, _line(header, delimiter, "\n"), delimiter, "\n", True, added, total, own, has_source)
         delimiter, missing_header = text.file.framing[0], text.file.framing[1:]
         mark = "\ufeff" if text.file.start.startswith("\ufeff") else ""
         head, end = split_end(text.file.start.removeprefix(mark))
         lead, head = head[: _lead(head)], head[_lead(head) :]
         if missing_header:  # its line end is that of the rows, of which the last may have none
-            ends = (split_end(one.verbatim.own)[1] for one in nbest.hypotheses if one.verbatim is not None)
+            ends = (split_end(one.verbatim.own)[1] for one in hypotheses if one.verbatim is not None)
             end = next(filter(None, ends), "")
         end = end or "\n"
         names_read = _names_read(text.file)
         known_names = list(map(keys.of_header, names_read))
-        joined = fresh_names(added_scores(next(filter(is_own, nbest.hypotheses))), [*names_read, TOTAL], keys.as_header, _compared)
-        added = fresh_names(best.lm_scores, [*names_read, *joined.values()], keys.as_header, _compared)
-        total = None if best.total is None else known_names.index(TOTAL) if TOTAL in known_names else -1
+        more = list(dict.fromkeys(name for one in filter(is_own, hypotheses) for name in added_scores(one)))
+        joined = fresh_names(more, [*names_read, TOTAL], keys.as_header, _compared)
+        added = fresh_names(lms, [*names_read, *joined.values()], keys.as_header, _compared)
+        total = None if not decided else known_names.index(TOTAL) if TOTAL in known_names else -1
         new = [*joined.values(), *added.values(), *([TOTAL] if total == -1 else [])]
         if not new and total is None:
             rank = names_read.index("rank") if missing_header and "rank" in names_read else None
