@@ -47,6 +47,9 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.verbs.combine import combine as combine
     from attlm_fairseq.verbs.compare_lms import LMComparison as LMComparison
     from attlm_fairseq.verbs.compare_lms import compare_lms as compare_lms
+    from attlm_fairseq.verbs.configuration import LM as LM
+    from attlm_fairseq.verbs.configuration import make_metric as make_metric
+    from attlm_fairseq.verbs.configuration import run_config as run_config
     from attlm_fairseq.verbs.convert import Converted as Converted
     from attlm_fairseq.verbs.convert import convert as convert
     from attlm_fairseq.verbs.corrections import JackknifeOptions as JackknifeOptions
@@ -59,17 +62,14 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.verbs.export import export_model as export_model
     from attlm_fairseq.verbs.fit import Fitted as Fitted
     from attlm_fairseq.verbs.fit import fit_context as fit_context
-    from attlm_fairseq.verbs.inputs import LM as LM
-    from attlm_fairseq.verbs.inputs import NbestFile as NbestFile
-    from attlm_fairseq.verbs.inputs import ReferenceFiles as ReferenceFiles
-    from attlm_fairseq.verbs.inputs import make_metric as make_metric
-    from attlm_fairseq.verbs.inputs import run_config as run_config
     from attlm_fairseq.verbs.lattices import lists_from_lattices as lists_from_lattices
+    from attlm_fairseq.verbs.lists import NbestFile as NbestFile
     from attlm_fairseq.verbs.mixture import Mixture as Mixture
     from attlm_fairseq.verbs.mixture import estimate_mixture as estimate_mixture
     from attlm_fairseq.verbs.nbest_files import read_nbest as read_nbest
     from attlm_fairseq.verbs.nbest_files import write_nbest as write_nbest
     from attlm_fairseq.verbs.ngram import estimate_ngram as estimate_ngram
+    from attlm_fairseq.verbs.references import ReferenceFiles as ReferenceFiles
     from attlm_fairseq.verbs.rescore import Rescored as Rescored
     from attlm_fairseq.verbs.rescore import RescoreOutput as RescoreOutput
     from attlm_fairseq.verbs.rescore import rescore as rescore
@@ -117,26 +117,26 @@ _MODULES = {
     "JackknifeOptions": "verbs.corrections",
     "learn_corrections": "verbs.corrections",
     "lists_from_lattices": "verbs.lattices",
-    "LM": "verbs.inputs",
+    "LM": "verbs.configuration",
     "LMComparison": "verbs.compare_lms",
     "LMSpec": "scoring.lm_spec",
     "load_lm": "verbs.text",
     "make_cloze": "verbs.cloze",
-    "make_metric": "verbs.inputs",
+    "make_metric": "verbs.configuration",
     "Mixture": "verbs.mixture",
-    "NbestFile": "verbs.inputs",
+    "NbestFile": "verbs.lists",
     "NbestList": "nbest.nbest_list",
     "NgramOptions": "scoring.ngram_estimation",
     "NoGainError": "verbs.tune",
     "perplexity": "verbs.text",
     "Perplexity": "verbs.text",
     "read_nbest": "verbs.nbest_files",
-    "ReferenceFiles": "verbs.inputs",
+    "ReferenceFiles": "verbs.references",
     "rescore": "verbs.rescore",
     "Rescored": "verbs.rescore",
     "RescoreOutput": "verbs.rescore",
     "rescore_shards": "verbs.shards",
-    "run_config": "verbs.inputs",
+    "run_config": "verbs.configuration",
     "RunConfig": "nbest.run.config",
     "sample": "verbs.sample",
     "Sample": "decoding.sampling",

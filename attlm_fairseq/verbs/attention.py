@@ -18,7 +18,8 @@ from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.scoring.oov import warn_of_oov
 from attlm_fairseq.text import remarks
-from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, lm_spec, run_config, text_lines
+from attlm_fairseq.verbs.arguments import FilePath, OnProgress, text_lines
+from attlm_fairseq.verbs.configuration import LM, lm_spec, run_config
 
 
 def show_attention(

@@ -21,7 +21,8 @@ from attlm_fairseq.scoring.conversations import SIDE_BY_SIDE
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline
-from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, require_whole_number, run_config, text_lines
+from attlm_fairseq.verbs.arguments import FilePath, OnProgress, require_whole_number, text_lines
+from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.report import row_record
 from attlm_fairseq.verbs.run import require_lms
 from attlm_fairseq.verbs.text import load_scorers, note_scorers

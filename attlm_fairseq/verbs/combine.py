@@ -12,8 +12,9 @@ from attlm_fairseq.nbest.formats.as_read import extras_of, tell_of_left_out
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.references import By, check_by
 from attlm_fairseq.scoring.lm_spec import check_name
+from attlm_fairseq.verbs.arguments import require_type
 from attlm_fairseq.verbs.fit_of_references import warn_of_other_utterances
-from attlm_fairseq.verbs.inputs import Lists, is_file, lists_or_texts, require_type
+from attlm_fairseq.verbs.lists import Lists, is_file, lists_or_texts
 from attlm_fairseq.verbs.systems import lists_of_system
 
 RANK = "rank"

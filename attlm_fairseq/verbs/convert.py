@@ -18,8 +18,9 @@ from attlm_fairseq.nbest.formats.as_read import as_new
 from attlm_fairseq.nbest.formats.lines import SeenIds, decimal, main_score, one_line
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
 from attlm_fairseq.nbest.score_files import Numbers, with_further_scores
-from attlm_fairseq.text import TextPipeline
-from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, check_file, lists_to_write, require_type, text_pipeline
+from attlm_fairseq.text import TextPipeline, text_pipeline
+from attlm_fairseq.verbs.arguments import FilePath, check_file, require_type
+from attlm_fairseq.verbs.lists import Lists, NbestFile, lists_to_write
 from attlm_fairseq.verbs.rescore import ONE_BEST
 
 _NEGLIGIBLE = 1e-12  # what rounding of binary fractions leaves

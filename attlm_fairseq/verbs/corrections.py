@@ -26,18 +26,11 @@ from attlm_fairseq.nbest.tuning.folds import FOLDS
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.text import TextPipeline, text_pipeline
+from attlm_fairseq.verbs.arguments import FilePath, require_whole_number
+from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.fit_of_references import warn_before_learning
-from attlm_fairseq.verbs.inputs import (
-    LM,
-    FilePath,
-    Lists,
-    References,
-    groups_of,
-    lists_of,
-    require_whole_number,
-    run_config,
-    with_references,
-)
+from attlm_fairseq.verbs.lists import Lists, groups_of, lists_of
+from attlm_fairseq.verbs.references import References, with_references
 from attlm_fairseq.verbs.run import scoring
 
 

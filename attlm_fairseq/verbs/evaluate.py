@@ -31,24 +31,12 @@ from attlm_fairseq.nbest.statistics.table import ErrorCounts, as_table, error_ta
 from attlm_fairseq.nbest.tuning.oracle import oracle
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
 from attlm_fairseq.nbest.tuning.tuning import selection
+from attlm_fairseq.verbs.arguments import FilePath, OnProgress, require_whole_number
 from attlm_fairseq.verbs.calibration import calibrate
+from attlm_fairseq.verbs.configuration import metric_of, run_config
 from attlm_fairseq.verbs.fit_of_references import warn_of_references
-from attlm_fairseq.verbs.inputs import (
-    FilePath,
-    Lists,
-    NbestFile,
-    OnProgress,
-    ReferenceFiles,
-    References,
-    is_file,
-    lists_or_texts,
-    metric_of,
-    reference_files,
-    require_whole_number,
-    run_config,
-    title_of,
-    with_references,
-)
+from attlm_fairseq.verbs.lists import Lists, NbestFile, is_file, lists_or_texts, title_of
+from attlm_fairseq.verbs.references import ReferenceFiles, References, reference_files, with_references
 from attlm_fairseq.verbs.report import note_samples, row_record, write_report
 from attlm_fairseq.verbs.run import (
     Measurement,

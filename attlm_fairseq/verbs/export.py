@@ -15,7 +15,7 @@ from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.perplexity import PerplexityCounter
 from attlm_fairseq.scoring.text_file import ScoredText, score_text
 from attlm_fairseq.text import TextPipeline, text_pipeline
-from attlm_fairseq.verbs.inputs import FilePath, text_lines
+from attlm_fairseq.verbs.arguments import FilePath, text_lines
 
 
 def export_model(

@@ -26,7 +26,8 @@ from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.text_file import read_lines
 from attlm_fairseq.text import TextPipeline
-from attlm_fairseq.verbs.inputs import LM, FilePath, no_sentences, require_whole_number, run_config, text_lines, text_name
+from attlm_fairseq.verbs.arguments import FilePath, no_sentences, require_whole_number, text_lines, text_name
+from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.run import require_lms
 from attlm_fairseq.verbs.text import tell_notes
 

@@ -14,7 +14,7 @@ from attlm_fairseq.nbest.lattices.lattice import WORDS, Lattice
 from attlm_fairseq.nbest.lattices.read import read_lattices
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.numeric import is_finite
-from attlm_fairseq.verbs.inputs import FilePath, plain_weights, require_whole_number
+from attlm_fairseq.verbs.arguments import FilePath, plain_weights, require_whole_number
 
 HYPOTHESES = 100
 

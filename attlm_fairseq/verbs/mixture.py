@@ -24,8 +24,9 @@ from attlm_fairseq.scoring.mixture import MAX_REMAINING_GAIN, EMIteration, em_we
 from attlm_fairseq.scoring.oov_policy import UNK
 from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.verbs.arguments import FilePath, OnProgress, no_sentences, text_lines, text_name
+from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.exposure import warn_if_seen
-from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, no_sentences, run_config, text_lines, text_name
 from attlm_fairseq.verbs.run import require_context
 from attlm_fairseq.verbs.text import load_scorers, note_penalties, note_scorers, source_lines
 

@@ -9,7 +9,9 @@ from attlm_fairseq.batching import peeked
 from attlm_fairseq.nbest import formats
 from attlm_fairseq.nbest.formats import find_target, source_of
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, References, check_file, lists_to_write, with_references
+from attlm_fairseq.verbs.arguments import FilePath, check_file
+from attlm_fairseq.verbs.lists import Lists, NbestFile, lists_to_write
+from attlm_fairseq.verbs.references import References, with_references
 from attlm_fairseq.verbs.rescore import ONE_BEST
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attlm_fairseq.scoring import ngram_estimation
 from attlm_fairseq.scoring.ngram_estimation import DEFAULT_NGRAM, NgramOptions, NgramReport
-from attlm_fairseq.verbs.inputs import FilePath, text_lines
+from attlm_fairseq.verbs.arguments import FilePath, text_lines
 
 
 def estimate_ngram(

@@ -19,7 +19,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.bootstrap import Interval
 from attlm_fairseq.nbest.statistics.evaluation import Row
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
-from attlm_fairseq.verbs.inputs import FilePath
+from attlm_fairseq.verbs.arguments import FilePath
 from attlm_fairseq.verbs.run import Measurement
 
 

@@ -35,7 +35,9 @@ from attlm_fairseq.nbest.run.rescoring import with_context
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.scoring.oov import OOVCount
-from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, OnProgress, Sources, opened_lists, run_config, with_sources
+from attlm_fairseq.verbs.arguments import FilePath, OnProgress
+from attlm_fairseq.verbs.configuration import LM, run_config
+from attlm_fairseq.verbs.lists import Lists, Sources, opened_lists, with_sources
 from attlm_fairseq.verbs.run import require_lms, require_weights, scoring, warn_of_other_lms
 
 ONE_BEST = {f"1best-{style}" if style != "text" else "1best": style for style in ONE_BEST_STYLES}

@@ -10,7 +10,7 @@ from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.sampling import Sample, SamplingOptions, sample_sentences
 from attlm_fairseq.errors import require_utf8, visible
 from attlm_fairseq.messages import note
-from attlm_fairseq.verbs.inputs import FilePath
+from attlm_fairseq.verbs.arguments import FilePath
 
 
 def sample(

@@ -23,7 +23,8 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.verbs.inputs import FilePath, run_config
+from attlm_fairseq.verbs.arguments import FilePath
+from attlm_fairseq.verbs.configuration import run_config
 from attlm_fairseq.verbs.rescore import RescoreOutput, rescore_opened
 from attlm_fairseq.verbs.run import open_workers, require_context, require_weights
 

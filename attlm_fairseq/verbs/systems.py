@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.references import REFS_BY, By, in_order_of, read_further
-from attlm_fairseq.verbs.inputs import Lists, NbestFile, is_file, lists_of
+from attlm_fairseq.verbs.lists import Lists, NbestFile, is_file, lists_of
 
 
 def lists_of_system(

@@ -20,7 +20,8 @@ from attlm_fairseq.scoring.perplexity import PerplexityCounter
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.text_file import ScoredText
 from attlm_fairseq.text import TextPipeline, note_texts
-from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, no_sentences, run_config, text_lines
+from attlm_fairseq.verbs.arguments import FilePath, OnProgress, no_sentences, text_lines
+from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.run import require_context, require_lms
 
 if TYPE_CHECKING:

@@ -38,24 +38,13 @@ from attlm_fairseq.nbest.tuning.folds import FOLDS, MIN_FOLDS, NOTHING, tuner_of
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem, tune_system
 from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.verbs.arguments import FilePath, OnProgress, require_type, require_whole_number
 from attlm_fairseq.verbs.calibration import fit
 from attlm_fairseq.verbs.candidates import expanded_for_tuning
+from attlm_fairseq.verbs.configuration import LM, metric_of, run_config
 from attlm_fairseq.verbs.exposure import warn_of_seen_references
-from attlm_fairseq.verbs.inputs import (
-    LM,
-    FilePath,
-    Lists,
-    OnProgress,
-    References,
-    groups_of,
-    lists_of,
-    metric_of,
-    require_type,
-    require_whole_number,
-    run_config,
-    title_of,
-    with_references,
-)
+from attlm_fairseq.verbs.lists import Lists, groups_of, lists_of, title_of
+from attlm_fairseq.verbs.references import References, with_references
 from attlm_fairseq.verbs.report import note_samples, rounded, row_record, write_report
 from attlm_fairseq.verbs.run import Measurement, measure
 

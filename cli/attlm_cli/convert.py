@@ -15,7 +15,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.convert import TARGETS, convert, convert_parts
-from attlm_fairseq.verbs.inputs import NbestFile
+from attlm_fairseq.verbs.lists import NbestFile
 
 
 @cloup.command("convert")

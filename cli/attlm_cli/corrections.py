@@ -21,7 +21,8 @@ from attlm_fairseq.nbest.tuning.folds import FOLDS
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.corrections import evaluate_corrections, learn_corrections, write_correction_pairs
-from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
+from attlm_fairseq.verbs.lists import NbestFile
+from attlm_fairseq.verbs.references import ReferenceFiles
 
 count_option = cloup.option(
     "-n", "--count", type=click.IntRange(min=1), default=20, show_default=True, help="Number of corrections to show."

@@ -23,7 +23,8 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.metrics import EditRate
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.evaluate import evaluate
-from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
+from attlm_fairseq.verbs.lists import NbestFile
+from attlm_fairseq.verbs.references import ReferenceFiles
 
 
 @cloup.command("eval")

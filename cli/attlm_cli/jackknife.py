@@ -18,8 +18,9 @@ from attlm_fairseq.nbest.corrections.spec import MAX_CANDIDATES
 from attlm_fairseq.nbest.corrections.written import WORD_BY_WORD
 from attlm_fairseq.nbest.tuning.folds import FOLDS
 from attlm_fairseq.verbs.corrections import JackknifeOptions, jackknife
-from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
+from attlm_fairseq.verbs.lists import NbestFile
 from attlm_fairseq.verbs.nbest_files import write_nbest
+from attlm_fairseq.verbs.references import ReferenceFiles
 
 
 def _learning(ngram: str, corrections: bool, candidates: int, **others: Any) -> JackknifeOptions:

@@ -24,7 +24,9 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, unused
 from attlm_fairseq.scoring.compute import parse_device
 from attlm_fairseq.text import TextPipeline, remarks
-from attlm_fairseq.verbs.inputs import ReferenceFiles, SourceFile, metric_of
+from attlm_fairseq.verbs.configuration import metric_of
+from attlm_fairseq.verbs.lists import SourceFile
+from attlm_fairseq.verbs.references import ReferenceFiles
 
 Decorator = Callable[[Callable], Callable]
 

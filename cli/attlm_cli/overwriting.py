@@ -11,7 +11,7 @@ from attlm_fairseq.files import is_stream
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
 from attlm_fairseq.text import TextPipeline, text_pipeline
-from attlm_fairseq.verbs.inputs import FilePath
+from attlm_fairseq.verbs.arguments import FilePath
 
 NO_LISTS = (".toml", ".html", ".tsv")  # what attlm itself writes next to lists, and may write again
 

@@ -16,7 +16,7 @@ from attlm_cli.shards import rescore_by_ray
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.verbs.inputs import NbestFile, SourceFile
+from attlm_fairseq.verbs.lists import NbestFile, SourceFile
 from attlm_fairseq.verbs.rescore import OUTPUTS, RescoreOutput, rescore
 
 output_options = grouped(

@@ -29,7 +29,8 @@ from attlm_cli.run_options import run_options
 from attlm_cli.types import INTERVAL, WEIGHT, FiniteRange
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
+from attlm_fairseq.verbs.lists import NbestFile
+from attlm_fairseq.verbs.references import ReferenceFiles
 from attlm_fairseq.verbs.tune import NoGainError, Tuned, TuneOptions, tune
 
 

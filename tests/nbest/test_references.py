@@ -23,7 +23,7 @@ from attlm_fairseq.nbest.references import (
     read_texts,
     with_known_references,
 )
-from attlm_fairseq.verbs.inputs import ReferenceFiles, with_references
+from attlm_fairseq.verbs.references import ReferenceFiles, with_references
 
 
 def lists(*ids: str, references: tuple[str, ...] = ()) -> list[NbestList]:

@@ -31,7 +31,7 @@ from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.text import TextPipeline
-from attlm_fairseq.verbs.inputs import lm_spec
+from attlm_fairseq.verbs.configuration import lm_spec
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat"]
 TEXTS = [text.split() for text in ("the cat sat on the mat", "a dog ran", "the dog sat", "", "a cat ran on a mat")]

@@ -1,0 +1,100 @@
+"""Checks of the arguments that several library functions have: paths, numbers, weights, texts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral
+from types import NoneType
+from typing import Any, TypeAlias, TypeGuard, cast
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
+from attlm_fairseq.nbest.formats import LIKE_TEXT, format_of
+from attlm_fairseq.numeric import is_finite, is_number
+
+FilePath: TypeAlias = str | os.PathLike[str]
+OnProgress: TypeAlias = Callable[[int], object] | None
+EXAMPLES = {"LMs": "'lm.pt'", "weights": "0.5"}
+
+
+def shown(value: object) -> str:
+    """Return a value of the wrong type for a message."""
+    return f"{value!r:.60} ({type(value).__name__})"
+
+
+def require_type(what: str, value: object, types: type | tuple[type, ...], expected: str) -> None:
+    """Raise InputError, which says ``what`` the value is, unless it is of these types."""
+    if not isinstance(value, types):
+        raise InputError(f"the {what} is {shown(value)}: expected {expected}")
+
+
+def require_whole_number(name: str, value: object, least: int = 0) -> None:
+    """Raise InputError, with the name of the argument, unless its value is a whole number that is at least ``least``."""
+    expected = f"a whole number, {least} or more"
+    require_type(f"value of {name}", value, Integral, expected)
+    if cast("int", value) < least:
+        raise InputError(f"the value of {name} is {value}: expected {expected}")
+
+
+def check_file(path: FilePath, format: str | None) -> None:
+    """Raise InputError unless ``path`` is a path and ``format`` a name, or None."""
+    require_type("file", path, (str, os.PathLike), "a path")
+    require_type("format", format, (str, NoneType), "a name such as 'jsonl'")
+
+
+def is_real(value: object) -> TypeGuard[float]:
+    """Return whether a value is a real number of Python, numpy or torch."""
+    return is_number(plain_number(value))
+
+
+def plain_number(value: Any) -> Any:
+    """Return a scalar of numpy or torch as Python's own; any other value as it is."""
+    return value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value
+
+
+def plain_weights(weights: Mapping[str, float]) -> dict[str, float]:
+    """Return weights by name as floats. Raises InputError if they are no dictionary, or one is no finite number."""
+    require_by_name("weights", weights)
+    for name, weight in weights.items():
+        if not (is_real(weight) and is_finite(plain_number(weight))):
+            raise InputError(f"the weight of {name} is {shown(weight)}: expected a finite number")
+    return {name: float(weight) for name, weight in weights.items()}
+
+
+def require_by_name(what: str, given: object) -> None:
+    if not isinstance(given, Mapping):
+        raise InputError(f"the {what} are {shown(given)}: expected a dictionary by name, such as {{'lm': {EXAMPLES[what]}}}")
+
+
+def text_name(text: FilePath | Iterable[str]) -> str:
+    return os.fspath(text) if isinstance(text, str | os.PathLike) else "lines of a program"
+
+
+def text_lines(text: FilePath | Iterable[str], expected: str = "one sentence per line") -> TextSource | Iterable[str]:
+    """Return a text, one sentence per line, ready to read: a file (``-`` is standard input) or lines.
+
+    Raises InputError if a file cannot be read or holds n-best lists.
+    """
+    if not isinstance(text, str | os.PathLike):
+        if not isinstance(text, Iterable):
+            raise InputError(f"the text is {shown(text)}: expected a file or {expected}")
+        return map(_line, text)
+    source = TextSource(os.fspath(text), expected)
+    form = format_of(source.head)
+    if form is not None and form.name not in LIKE_TEXT:
+        source.close()
+        found = f"holds n-best lists ({form.name})"
+        raise InputError(f"{found}: expected {expected}; `attlm rescore` and `attlm eval` read lists", path=source.name)
+    return source
+
+
+def no_sentences(text: FilePath | Iterable[str]) -> InputError:
+    """Return the error for a text without a sentence, such as blank lines between documents."""
+    return InputError("has no sentence: expected one sentence per line", path=text if isinstance(text, str | os.PathLike) else None)
+
+
+def _line(line: str) -> str:
+    if not isinstance(line, str):
+        raise InputError(f"found the line {shown(line)}: expected a text")
+    return line

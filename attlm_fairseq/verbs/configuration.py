@@ -1,0 +1,182 @@
+"""The configuration of a run from arguments: LMs, weights, text steps, decision, devices, metric."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.decision.decision import Decision
+from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.metrics import make_metric as metric_of_name
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.config_file import read_config
+from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig, parse_devices
+from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
+from attlm_fairseq.scoring.lm_files import EXPECTED
+from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
+from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.text import TextPipeline, text_pipeline
+from attlm_fairseq.text.pipeline import NO_STEPS
+
+from attlm_fairseq.verbs.arguments import FilePath, plain_weights, require_by_name, require_type, shown
+
+if TYPE_CHECKING:
+    import torch
+
+LM: TypeAlias = FilePath | Sequence[FilePath] | Scorer | LMSpec
+"""An LM: a checkpoint, exported folder, ARPA or KenLM file; several checkpoints (an ensemble); a loaded LM; or an ``LMSpec``."""
+Devices: TypeAlias = "str | torch.device | DeviceConfig | Sequence[str | torch.device | DeviceConfig]"
+
+
+def metric_of(metric: str | Metric | None, run: RunConfig) -> Metric:
+    """Return the metric itself, or make it from its name. None: the metric of the run.
+
+    Raises:
+        InputError: there is no metric of this name, ``external:`` has no usable command, the value is not a Metric, or
+            the run's was one of the user's own.
+    """
+    if metric is None:
+        try:
+            return run.metric.make()
+        except InputError as error:
+            raise InputError(f"[metric] {error}", path=run.path) from None
+    if not isinstance(metric, str) and not hasattr(metric, "statistics"):
+        raise InputError(f"the metric is {shown(metric)}: expected a name such as 'wer', or a Metric")
+    return metric_of_name(metric) if isinstance(metric, str) else metric
+
+
+def make_metric(name: str, *, text: str | Iterable[str] | TextPipeline | None = None, **options: Any) -> Metric:
+    """Make a metric that compares texts after text steps.
+
+    Args:
+        name: ``wer``, ``cer``, ``ter``, ``bleu``, ``chrf``, ``chrf++``, or ``external:COMMAND``.
+        text: text steps for hypotheses and references, such as ``"remove-punctuation,lowercase"``.
+        options: options of the metric, such as ``tokenize="zh"`` for BLEU.
+
+    Returns:
+        The metric, for ``tune`` and ``evaluate``.
+
+    Raises:
+        InputError: the name, an option or a text step is unknown.
+    """
+    return metric_of_name(name, text=NO_STEPS if text is None else text_pipeline(text), **options)
+
+
+def run_config(
+    config: RunConfig | FilePath | None = None,
+    *,
+    lms: Mapping[str, LM] | None = None,
+    weights: Mapping[str, float] | None = None,
+    text: str | Iterable[str] | TextPipeline | None = None,
+    decision: Decision | None = None,
+    devices: Devices | None = None,
+    context: str | ContextSpec | None = None,
+    corrections: FilePath | None = None,
+    phrases: FilePath | None = None,
+    corrector: FilePath | None = None,
+    corrector_languages: str | None = None,
+    corrector_prefix: str | None = None,
+    candidates: int | None = None,
+) -> RunConfig:
+    """Build the configuration of a run: an optional base configuration, changed by the other arguments.
+
+    Args:
+        config: a RunConfig or the path of an ``attlm.toml``. The ``attlm.toml`` of the current folder is not read
+            unless named.
+        lms: LMs by name, added to those of ``config``.
+        weights: weights of LMs, scores of the lists, ``words`` and ``rank``. Weights of ``config`` not named here stay.
+        text: text steps for all LMs that have no steps of their own, such as ``"tokenize:en,lowercase"``.
+        decision: the decision rule, such as ``Decision("mbr-wer", scale=2.0)``.
+        devices: where neural LMs run: ``"cpu"``, ``"cpu:4"`` (four processes), ``"cuda:0,cuda:1"``, or one name or
+            DeviceConfig per process. LMs that are loaded stay on their device.
+        context: which lists or lines form one conversation: ``"all"``, ``"id:REGEX"``, ``"file:FILE"``, ``"blank"``, or
+            a ContextSpec.
+        corrections: a table of corrections, which adds candidates to the lists.
+        phrases: a file of names and terms, one per line, which adds candidates, too.
+        corrector: a neural corrector, a checkpoint of fairseq or a folder of Hugging Face, which adds candidates, too.
+        corrector_languages: its languages as ``SOURCE:TARGET``, if it has several.
+        corrector_prefix: a text before each of its inputs, as T5 has.
+        candidates: maximum number of candidates added to each list by the table and the phrases.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        InputError: a file cannot be read, two LMs have the same name, a text step or device is unknown, an argument is of
+            another type, or an LM is already loaded on another device.
+    """
+    require_type("configuration", config, (RunConfig, str, os.PathLike, NoneType), "a RunConfig or an attlm.toml")
+    require_type("decision", decision, (Decision, NoneType), "a Decision, such as Decision('mbr-wer')")
+    require_type("context", context, (str, ContextSpec, NoneType), "a text such as 'all', or a ContextSpec")
+    run = config if isinstance(config, RunConfig) else RunConfig() if config is None else read_config(Path(config))
+    if lms is not None:
+        require_by_name("LMs", lms)
+    known = {lm.name for lm in run.lms}
+    for name in lms or {}:
+        if name in known:
+            raise InputError(f"two LMs are called {name!r}; give them different names")
+    changes: dict[str, Any] = {"lms": (*run.lms, *(lm_spec(name, lm) for name, lm in (lms or {}).items()))}
+    if text is not None:
+        changes["text"] = text_pipeline(text)
+    if decision is not None:
+        changes["decision"] = decision
+    if devices is not None:
+        changes["devices"] = _devices(devices)
+    if context is not None:
+        changes["context"] = parse_context(context) if isinstance(context, str) else context
+    sources = {"table": corrections, "phrases": phrases, "corrector": corrector}
+    of_candidates: dict[str, Any] = {name: Path(os.fspath(file)) for name, file in sources.items() if file is not None}
+    of_corrector = {"corrector_languages": corrector_languages, "corrector_prefix": corrector_prefix}
+    changes["candidates"] = run.candidates.changed(**of_candidates, **of_corrector, candidates=candidates)
+    run = replace(run, **changes).with_weights(plain_weights(weights or {}))
+    _require_files(run)
+    if devices is not None or run.devices != RunConfig().devices:
+        _require_devices_of_loaded(run)
+    return run
+
+
+def _require_files(run: RunConfig) -> None:
+    """Raise InputError if a file of an LM or of candidates is missing, before anything is read. An attlm.toml names files from its
+    folder; the message says so."""
+    for source in filter(None, (run.candidates.table, run.candidates.phrases, run.candidates.corrector)):
+        if not source.exists():
+            raise InputError("cannot be read: there is no such file", path=source)
+    for lm in run.lms:
+        for file in lm.files:
+            if not file.exists():
+                named = "" if run.path is None else f". If {run.path} names it: its paths are relative to its own folder"
+                raise InputError(f"there is no such file; {EXPECTED}{named}", path=file)
+
+
+def _require_devices_of_loaded(run: RunConfig) -> None:
+    """Raise InputError if a loaded LM is on another device than those of the run, which would have no effect on it."""
+    for lm in run.lms:
+        if lm.loaded is not None and lm.loaded.loaded_on not in (None, *run.devices):
+            raise InputError(f"{lm.name} is loaded already, with {lm.loaded.loaded_on}: to change its device, load it from its files")
+
+
+def _devices(devices: Devices) -> tuple[DeviceConfig, ...]:
+    several = devices if isinstance(devices, Sequence) and not isinstance(devices, str) else [devices]
+    if several and all(isinstance(one, DeviceConfig) for one in several):
+        return tuple(cast("Sequence[DeviceConfig]", several))
+    return parse_devices(",".join(map(str, several)), DEFAULT_DEVICE.precision, DEFAULT_DEVICE.memory)
+
+
+def lm_spec(name: str, lm: LM) -> LMSpec:
+    """Return the LMSpec of an LM under this name. The kind of a file is recognised by its content.
+
+    Raises:
+        InputError: the name is not allowed for an LM, the LM is none of these, no file is given, or a file is neither
+            a path nor the name of a cached model.
+    """
+    check_name(name)
+    if isinstance(lm, LMSpec):
+        return replace(lm, name=name)
+    if isinstance(lm, Scorer):
+        return LMSpec.of_loaded(name, lm)
+    return LMSpec.of_files(name, lm)

@@ -1,0 +1,264 @@
+"""N-best lists as arguments: files, NbestLists, or lists of strings, with their source sentences."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import NoneType
+from typing import TypeAlias, TypeGuard, cast
+
+import numpy as np
+
+from attlm_fairseq.errors import InputError, UnknownFormatError
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.formats import NbestFolderFormat, NbestFormat, open_nbest
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.references import (
+    REFS_BY,
+    TEXT,
+    By,
+    check_by,
+    match_lines,
+    read_text_file,
+    read_texts,
+)
+from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
+from attlm_fairseq.verbs.arguments import FilePath, check_file, is_real, require_type, shown
+
+# the hypotheses of one list, best first: each a text, or a text with the decoder's score or with named scores
+Hypotheses: TypeAlias = Sequence[str | tuple[str, float | Mapping[str, float]]]
+
+
+@dataclass(frozen=True)
+class NbestFile:
+    """A file or folder of n-best lists.
+
+    Attributes:
+        path: the file or folder; ``-`` is standard input.
+        format: name of the format, as in ``--format``; None recognises it by content.
+    """
+
+    path: FilePath
+    format: str | None = None
+
+    def __post_init__(self) -> None:
+        check_file(self.path, self.format)
+
+    def open(self) -> tuple[NbestFormat | NbestFolderFormat, Iterator[NbestList]]:
+        """Return the format, and an iterator that reads the lists on demand.
+
+        Raises:
+            InputError: the file cannot be read, its format is unknown or not recognised, or a list is wrong. Errors
+                after the first 64 KiB come from the iterator.
+        """
+        return open_nbest(os.fspath(self.path), self.format)
+
+    def __str__(self) -> str:
+        return os.fspath(self.path)
+
+
+Lists: TypeAlias = NbestFile | FilePath | Iterable[NbestList | Hypotheses]
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file of source sentences, one per line, matched with the lists by the same rule as references.
+
+    Attributes:
+        path: the file.
+        by: how lines are matched with lists, see ``attlm_fairseq.nbest.references``.
+        option: the command-line option that sets ``by``, named in error messages.
+    """
+
+    path: str
+    by: By | None = None
+    option: str = REFS_BY
+
+    def __post_init__(self) -> None:
+        """Raise InputError for an unknown way to match lines."""
+        check_by(self.by)
+
+    def attach(self, lists: Iterable[NbestList]) -> list[NbestList]:
+        """Return the lists with their source sentences.
+
+        Raises:
+            InputError: the file cannot be read, or its lines do not match the lists.
+        """
+        lists = list(lists)
+        file = read_text_file(self.path, "one source sentence per line", self.option)
+        return _with_sources(lists, match_lines([nbest.id for nbest in lists], file, self.by).texts)
+
+
+# a file, or the source sentences as strings in the order of the lists
+Sources: TypeAlias = SourceFile | FilePath | Sequence[str]
+
+
+def with_sources(lists: Iterable[NbestList], sources: Sources | None) -> Iterable[NbestList]:
+    """Return the lists with these source sentences, which replace their own.
+
+    Raises:
+        InputError: the file cannot be read, or the source sentences do not match the lists.
+    """
+    if sources is None:
+        return lists
+    if isinstance(sources, str | os.PathLike):
+        sources = SourceFile(os.fspath(sources))
+    if isinstance(sources, SourceFile):
+        return sources.attach(lists)
+    lists, sources = list(lists), list(sources)
+    if len(lists) != len(sources):
+        raise InputError(f"{len(sources)} source sentences, but there are {len(lists)} lists: expected one per list, in the same order")
+    return _with_sources(lists, sources)
+
+
+def _with_sources(lists: Sequence[NbestList], sources: Sequence[str]) -> list[NbestList]:
+    return [replace(nbest, source=source) for nbest, source in zip(lists, sources, strict=True)]
+
+
+def is_file(lists: Lists) -> TypeGuard[NbestFile | FilePath]:
+    return isinstance(lists, str | os.PathLike | NbestFile)
+
+
+def opened_lists(lists: Lists) -> tuple[NbestFormat | NbestFolderFormat | None, Iterator[NbestList]]:
+    """Return the format, if the lists are in a file, and an iterator over the lists.
+
+    A list of strings becomes an ``NbestList`` whose id is its position from 0. A single number next to a hypothesis
+    becomes its score ``score``. The ranks of a program's lists are their present order, as if they had been written to a
+    file: rescored lists count as rescored.
+
+    Raises:
+        InputError: as in ``NbestFile.open``. From the iterator: a list of Python objects has no hypotheses, or one
+            that is not a text with or without scores.
+    """
+    if isinstance(lists, str | os.PathLike):
+        lists = NbestFile(lists)
+    if isinstance(lists, NbestFile):
+        return lists.open()
+    return None, map(_ranked, _of_program(cast(Iterable, lists)))
+
+
+def lists_to_write(lists: Lists) -> Iterable[NbestList]:
+    """Return lists to write, as a sequence if they are one. Ranks of a program's lists stay, because formats may write them.
+
+    Raises:
+        InputError: as in ``opened_lists``.
+    """
+    if is_file(lists):
+        return lists_of(lists)
+    given = _of_program(cast(Iterable, lists))
+    return list(given) if isinstance(lists, Sequence) else given
+
+
+def _of_program(lists: Iterable[NbestList | Hypotheses]) -> Iterator[NbestList]:
+    if isinstance(lists, NbestList) or not isinstance(lists, Iterable):
+        raise InputError(f"the lists are {shown(lists)}: expected a file or a list of n-best lists")
+    return _each_of_program(lists)
+
+
+def _each_of_program(lists: Iterable[NbestList | Hypotheses]) -> Iterator[NbestList]:
+    silent = 0
+    for place, given in enumerate(lists):
+        nbest = _list_of(place, given)
+        if not nbest.hypotheses:
+            silent += 1
+            nbest = replace(nbest, hypotheses=[Hypothesis("", rank=1)])
+        yield nbest
+    if silent:
+        note(f"note: {silent} lists without hypotheses are read as silence: one hypothesis, an empty text without scores")
+
+
+def lists_of(lists: Lists) -> Iterator[NbestList]:
+    """Yield the lists of ``opened_lists``.
+
+    Raises:
+        InputError: as in ``opened_lists``.
+    """
+    return opened_lists(lists)[1]
+
+
+def title_of(what: str, lists: Lists) -> str:
+    """Return ``what`` followed by the file name, if the lists come from a file."""
+    return f"{what} on {lists}" if is_file(lists) else what
+
+
+def _list_of(place: int, given: NbestList | Hypotheses) -> NbestList:
+    if isinstance(given, NbestList):
+        nbest = _checked(given)
+    else:
+        nbest = NbestList(str(place), [_hypothesis_of(place, one) for one in _sequence(place, given)])
+    ranks = {hypothesis.rank for hypothesis in nbest.hypotheses}
+    return _ranked(nbest) if 0 in ranks or len(ranks) < len(nbest.hypotheses) else nbest
+
+
+def _checked(nbest: NbestList) -> NbestList:
+    """Return the list of a program with scores that are Python's numbers, as files hold them.
+
+    Raises InputError for a hypothesis, text or reference of another type, or a score that is not a number.
+    """
+    for hypothesis in nbest.hypotheses:
+        if not (isinstance(hypothesis, Hypothesis) and isinstance(hypothesis.text, str) and isinstance(hypothesis.scores, Mapping)):
+            raise nbest.error(f"list {nbest.id!r} holds {shown(hypothesis)}: expected attlm.Hypothesis(TEXT, {{NAME: NUMBER}})")
+    if isinstance(nbest.references, str) or not all(isinstance(text, str) for text in nbest.references):
+        raise nbest.error(f"list {nbest.id!r} has the references {shown(nbest.references)}: expected a tuple of texts")
+    scores = [item for hypothesis in nbest.hypotheses for item in hypothesis.scores.items()]
+    if all(type(score) in (float, int) for _, score in scores):
+        return nbest
+    if wrong := [f"{name} = {score!r}" for name, score in scores if not is_real(score)]:
+        raise nbest.error(f"list {nbest.id!r} has the score {wrong[0]}: expected a number")
+    plain = [{name: float(score) for name, score in hypothesis.scores.items()} for hypothesis in nbest.hypotheses]
+    return replace(nbest, hypotheses=[replace(one, scores=scores) for one, scores in zip(nbest.hypotheses, plain, strict=True)])
+
+
+def _ranked(nbest: NbestList) -> NbestList:
+    """Return the list with its order as the ranks."""
+    return replace(nbest, hypotheses=[replace(hypothesis, rank=rank) for rank, hypothesis in enumerate(nbest.hypotheses, 1)])
+
+
+def lists_or_texts(lists: Lists, by: By | None = None) -> Iterable[NbestList]:
+    """Return the lists; the lines of a file as texts if its format is not recognised.
+
+    Raises InputError if the file cannot be read, or if it is standard input and its format is not recognised.
+    """
+    if not is_file(lists):
+        return lists_of(lists)
+    file = lists if isinstance(lists, NbestFile) else NbestFile(lists)
+    if file.format != TEXT:
+        try:
+            form, opened = file.open()
+            if form.name == "plain" and file.format is None:
+                note(f"note: {file} is read as lists of several texts (plain); if it has one text per line, say --format {TEXT}")
+            return opened
+        except UnknownFormatError:
+            if str(file) == "-":
+                raise
+        note(f"note: {file} is not an n-best list: read as one text per line")
+    return read_texts(str(file), by)
+
+
+def _sequence(place: int, given: Hypotheses) -> Hypotheses:
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InputError(f"list {place} is {given!r}: expected an NbestList or a list of hypotheses")
+    return given
+
+
+def _hypothesis_of(place: int, given: str | tuple[str, float | Mapping[str, float]]) -> Hypothesis:
+    match given:
+        case str():
+            return Hypothesis(given)
+        case (str() as text, Mapping() as scores) if all(map(is_real, scores.values())):
+            return Hypothesis(text, {str(name): float(score) for name, score in scores.items()})
+        case (str() as text, score) if is_real(score):
+            return Hypothesis(text, {"score": float(score)})
+    raise InputError(f"list {place} has the hypothesis {given!r}: expected a text, (text, score) or (text, {{name: score}})")
+
+
+def groups_of(lists: Iterable[NbestList], folds_by: str | ContextSpec | None) -> np.ndarray | None:
+    """Return the group number (N,) of each list, such as ``id:REGEX`` makes them; None without ``folds_by``.
+
+    Raises:
+        InputError: ``folds_by`` has another form or does not fit the ids of the lists, or there is only one group.
+    """
+    require_type("value of folds_by", folds_by, (str, ContextSpec, NoneType), "'id:REGEX' or 'file:FILE'")
+    spec = parse_context(folds_by) if isinstance(folds_by, str) else folds_by
+    return None if spec is None else spec.groups([nbest.id for nbest in lists])

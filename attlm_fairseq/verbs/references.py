@@ -1,0 +1,135 @@
+"""References as arguments: files, or texts in the order of the lists or by id."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from types import NoneType
+from typing import TypeAlias, cast
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.external_metric import with_source
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.references import (
+    By,
+    attach_references,
+    check_by,
+    read_references,
+    with_known_references,
+)
+from attlm_fairseq.verbs.arguments import FilePath, require_type, shown
+from attlm_fairseq.verbs.lists import SourceFile
+
+
+@dataclass(frozen=True, init=False)
+class ReferenceFiles:
+    """Files of references, one line per list. Without files, the lists must have their own references.
+
+    Attributes:
+        paths: one file per set of references; a single path is one file.
+        by: how lines are matched with lists, see ``attlm_fairseq.nbest.references``.
+        source: a file of source sentences, matched in the same way, for translation models and external metrics.
+        partial: leave out lists that have no reference, instead of refusing them. With files, they are matched by id.
+    """
+
+    paths: tuple[str, ...] = ()
+    by: By | None = None
+    source: str | None = None
+    partial: bool = False
+
+    def __init__(
+        self, paths: FilePath | Iterable[FilePath] = (), by: By | None = None, source: FilePath | None = None, partial: bool = False
+    ) -> None:
+        given = [paths] if isinstance(paths, str | os.PathLike) else paths
+        require_type("value of paths", given, Iterable, "a path or several")
+        files = list(given)
+        for path in files:
+            require_type("reference file", path, (str, os.PathLike), "a path")
+        require_type("file of source sentences", source, (str, os.PathLike, NoneType), "a path")
+        check_by(by)
+        # the only way to set attributes of a frozen object
+        object.__setattr__(self, "paths", tuple(os.fspath(path) for path in files))
+        object.__setattr__(self, "by", by)
+        object.__setattr__(self, "source", None if source is None else os.fspath(source))
+        object.__setattr__(self, "partial", partial)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the paths of all files: references and source."""
+        return (*self.paths, self.source) if self.source else self.paths
+
+    def attach(self, lists: Iterable[NbestList]) -> list[NbestList]:
+        """Return the lists with their references.
+
+        Raises:
+            InputError: a file cannot be read, its lines do not match the lists, or a list has no reference; if ``partial``, none has.
+        """
+        read, by = read_references(self.paths) if self.paths else None, self.by
+        if self.partial:
+            lists, by = with_known_references(lists, read, by)
+        found = attach_references(lists, read, by)
+        return found if self.source is None else SourceFile(self.source, by).attach(found)
+
+
+# files; or one text (or several alternatives) per list, in the order of the lists or by list id
+References: TypeAlias = ReferenceFiles | FilePath | Sequence[str | Sequence[str] | os.PathLike[str]] | Mapping[str, str | Sequence[str]]
+
+
+def with_references(lists: Iterable[NbestList], references: References | None) -> list[NbestList]:
+    """Return the lists with these references; None: every list must have its own. References carry the source sentence.
+
+    Raises:
+        InputError: a file cannot be read, the references do not match the lists, or a list has no reference.
+    """
+    found = _with_references(lists, references)
+    return [nbest if nbest.source is None else replace(nbest, references=with_source(nbest.references, nbest.source)) for nbest in found]
+
+
+def _with_references(lists: Iterable[NbestList], references: References | None) -> list[NbestList]:
+    if references is None:
+        return ReferenceFiles().attach(lists)
+    if (files := reference_files(references)) is not None:
+        return files.attach(lists)
+    if isinstance(references, Mapping):
+        found = [_with_own(nbest, references.get(nbest.id), "there is no reference of this id") for nbest in lists]
+        known = {nbest.id for nbest in found}
+        if left_over := [name for name in references if name not in known]:
+            counts = f"{len(found)} lists, {len(references)} references with ids"
+            note(f"note: {len(left_over)} references are of no list and left over, the first of id {left_over[0]!r}: {counts}")
+        return found
+    labelled = any(hasattr(references, name) and not callable(getattr(references, name)) for name in ("index", "columns"))
+    if isinstance(references, Set) or labelled:  # pandas.Series and the like have labels, which would not be looked at
+        advice = "give texts by id (`.to_dict()` of a Series), or a list of texts in the order of the lists (`.tolist()`)"
+        raise InputError(f"the references are a {type(references).__name__}: {advice}")
+    if not isinstance(references, Iterable):
+        raise InputError(f"the references are {shown(references)}: expected files, texts in the order of the lists, or texts by id")
+    lists, texts = list(lists), list(cast("Iterable[str | Sequence[str]]", references))  # neither files nor a mapping
+    if texts and all(isinstance(text, str) and text.strip() and os.path.isfile(text) for text in texts):  # noqa: PTH113 - raises for no text
+        raise InputError(f"the references {texts[0]!r}, .. are names of files: give ReferenceFiles(..) of them, or Path objects")
+    if len(lists) != len(texts):
+        raise InputError(f"{len(texts)} references, but there are {len(lists)} lists: expected one per list, in the same order")
+    return [_with_own(nbest, given, "its reference is empty") for nbest, given in zip(lists, texts, strict=True)]
+
+
+def reference_files(references: References | None) -> ReferenceFiles | None:
+    """Return the reference files; None if the references are texts or not given."""
+    if isinstance(references, ReferenceFiles):
+        return references
+    if isinstance(references, str | os.PathLike):
+        return ReferenceFiles(references)
+    if isinstance(references, Sequence):
+        paths = [given for given in references if isinstance(given, os.PathLike)]
+        if paths and len(paths) == len(references):
+            return ReferenceFiles(paths)
+    return None
+
+
+def _with_own(nbest: NbestList, given: str | Sequence[str] | None, problem: str) -> NbestList:
+    found = (given,) if isinstance(given, str) or not isinstance(given, Iterable | None) else tuple(given or ())
+    if wrong := [one for one in found if not isinstance(one, str)]:
+        raise nbest.error(f"list {nbest.id!r}: its reference is {shown(wrong[0])}: expected a text or several")
+    if not found:
+        raise nbest.error(f"list {nbest.id!r}: {problem}")
+    return replace(nbest, references=found)
