@@ -9,8 +9,8 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names
 from attlm_fairseq.nbest.formats.as_read import extras_of, tell_of_left_out
+from attlm_fairseq.nbest.line_matching import By, check_by
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.references import By, check_by
 from attlm_fairseq.scoring.lm_spec import check_name
 from attlm_fairseq.verbs.arguments import require_type
 from attlm_fairseq.verbs.fit_of_references import warn_of_other_utterances

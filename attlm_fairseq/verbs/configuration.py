@@ -22,7 +22,6 @@ from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline, text_pipeline
 from attlm_fairseq.text.pipeline import NO_STEPS
-
 from attlm_fairseq.verbs.arguments import FilePath, plain_weights, require_by_name, require_type, shown
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.corrections import warn_of_part
 from attlm_fairseq.nbest.corrections.table_file import read_table
 from attlm_fairseq.nbest.fingerprints import LEARNED_SHARE
+from attlm_fairseq.nbest.line_matching import By
 from attlm_fairseq.nbest.metrics import EditRate, Edits, Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.nbest.references import By
 from attlm_fairseq.nbest.report.report import Report
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config

@@ -13,16 +13,10 @@ import numpy as np
 from attlm_fairseq.errors import InputError, UnknownFormatError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import NbestFolderFormat, NbestFormat, open_nbest
+from attlm_fairseq.nbest.line_matching import By, check_by, match_lines
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.references import (
-    REFS_BY,
-    TEXT,
-    By,
-    check_by,
-    match_lines,
-    read_text_file,
-    read_texts,
-)
+from attlm_fairseq.nbest.other_systems import read_texts
+from attlm_fairseq.nbest.reference_files import REFS_BY, TEXT, read_text_file
 from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
 from attlm_fairseq.verbs.arguments import FilePath, check_file, is_real, require_type, shown
 
@@ -67,7 +61,7 @@ class SourceFile:
 
     Attributes:
         path: the file.
-        by: how lines are matched with lists, see ``attlm_fairseq.nbest.references``.
+        by: how lines are matched with lists, see ``attlm_fairseq.nbest.line_matching``.
         option: the command-line option that sets ``by``, named in error messages.
     """
 

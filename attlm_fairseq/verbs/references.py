@@ -11,14 +11,10 @@ from typing import TypeAlias, cast
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.external_metric import with_source
+from attlm_fairseq.nbest.line_matching import By, check_by
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.nbest.references import (
-    By,
-    attach_references,
-    check_by,
-    read_references,
-    with_known_references,
-)
+from attlm_fairseq.nbest.reference_files import read_references
+from attlm_fairseq.nbest.references import attach_references, with_known_references
 from attlm_fairseq.verbs.arguments import FilePath, require_type, shown
 from attlm_fairseq.verbs.lists import SourceFile
 
@@ -29,7 +25,7 @@ class ReferenceFiles:
 
     Attributes:
         paths: one file per set of references; a single path is one file.
-        by: how lines are matched with lists, see ``attlm_fairseq.nbest.references``.
+        by: how lines are matched with lists, see ``attlm_fairseq.nbest.line_matching``.
         source: a file of source sentences, matched in the same way, for translation models and external metrics.
         partial: leave out lists that have no reference, instead of refusing them. With files, they are matched by id.
     """

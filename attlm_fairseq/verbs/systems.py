@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.line_matching import By
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.nbest.references import REFS_BY, By, in_order_of, read_further
+from attlm_fairseq.nbest.other_systems import in_order_of, read_further
+from attlm_fairseq.nbest.reference_files import REFS_BY
 from attlm_fairseq.verbs.lists import Lists, NbestFile, is_file, lists_of
 
 

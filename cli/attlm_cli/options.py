@@ -17,9 +17,9 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.numbers import LANGUAGE
 from attlm_fairseq.nbest.external_metric import PREFIX
 from attlm_fairseq.nbest.formats import FORMATS
+from attlm_fairseq.nbest.line_matching import By
 from attlm_fairseq.nbest.metric_spec import MetricSpec
 from attlm_fairseq.nbest.metrics import Metric, make_metric
-from attlm_fairseq.nbest.references import By
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, unused
 from attlm_fairseq.scoring.compute import parse_device

@@ -31,7 +31,8 @@ from attlm_fairseq.cloze.questions import read_questions
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats import open_nbest, write_nbest
-from attlm_fairseq.nbest.references import attach_references, read_references
+from attlm_fairseq.nbest.reference_files import read_references
+from attlm_fairseq.nbest.references import attach_references
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, adapting_scorer, gradient_scales, weights_digest, write_adaptation
 from attlm_fairseq.scoring.kenlm import KenLMScorer

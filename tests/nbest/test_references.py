@@ -13,16 +13,11 @@ from hypothesis import strategies as st
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, write_one_best
+from attlm_fairseq.nbest.line_matching import match_lines
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.references import (
-    TextFile,
-    attach_references,
-    match_lines,
-    read_further,
-    read_references,
-    read_texts,
-    with_known_references,
-)
+from attlm_fairseq.nbest.other_systems import read_further, read_texts
+from attlm_fairseq.nbest.reference_files import TextFile, read_references
+from attlm_fairseq.nbest.references import attach_references, with_known_references
 from attlm_fairseq.verbs.references import ReferenceFiles, with_references
 
 

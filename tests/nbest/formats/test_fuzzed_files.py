@@ -17,7 +17,8 @@ from nbest_samples import ALL_SAMPLES
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import FOLDER_FORMATS, open_nbest, write_nbest, write_one_best
-from attlm_fairseq.nbest.references import attach_references, read_references
+from attlm_fairseq.nbest.reference_files import read_references
+from attlm_fairseq.nbest.references import attach_references
 
 EXAMPLES = int(os.environ.get("HYPOTHESIS_EXAMPLES", "25"))
 FUZZ = settings(max_examples=EXAMPLES, deadline=20_000, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

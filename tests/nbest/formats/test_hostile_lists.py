@@ -18,7 +18,9 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.formats import text
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.references import TextFile, match_lines, read_further
+from attlm_fairseq.nbest.line_matching import match_lines
+from attlm_fairseq.nbest.other_systems import read_further
+from attlm_fairseq.nbest.reference_files import TextFile
 from attlm_fairseq.scoring.kenlm_files import gist
 from attlm_fairseq.text.pipeline import parse_steps
 

@@ -1,0 +1,118 @@
+"""Read another system's output for the same utterances: n-best lists, or one text per line."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, find_format, format_of, open_nbest
+from attlm_fairseq.nbest.formats.text import TextFormat
+from attlm_fairseq.nbest.line_matching import By, match_lines
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.reference_files import REFS_BY, TEXT, TextFile, ctm_file, positions, without_ends
+
+
+def read_texts(path: str, by: By | None = None) -> list[NbestList]:
+    """Read one text per line, or the texts of a CTM file, as lists of one hypothesis. Ids come from the lines, or are their positions.
+
+    Args:
+        path: the file.
+        by: ``"id"`` requires ids. With None, ids are taken if all lines have one, and a note says so. An id is a distinct
+            first word, or last word in parentheses, each with a digit, dash or underscore.
+
+    Raises:
+        InputError: the file cannot be read, or not every line has an id of its own.
+    """
+    text = "".join(TextSource(path, "one text per line").pieces())
+    ctm = ctm_file(path, without_ends(list(TextSource(path, text=text).lines())))
+    if ctm is not None and ctm.ids is not None:
+        return [_one_text(name, words) for name, words in zip(ctm.ids, ctm.lines, strict=True)]
+    return list(TextFormat("order" if by == "number" else by).read(TextSource(path, text=text)))
+
+
+def read_further(
+    path: str, format_name: str | None, first: Sequence[NbestList], first_path: str, by: By | None = None, option: str = REFS_BY
+) -> list[NbestList]:
+    """Read another system's file for the utterances of ``first``: n-best lists, or one text per line.
+
+    A file holds texts if its format is not recognised or ``format_name`` is "text". It also does if its format can look
+    like plain lines and it has one line per list, unless ``format_name`` names that format and it gives as many lists.
+    "text:id" and "text:order" are formats like any other: their lists are matched like n-best lists.
+
+    Lists are matched by id if the ids are the same, else by order if one side has no ids of its own. Texts are matched
+    by the rule of ``line_matching``.
+
+    Returns:
+        The lists in the order of ``first``, and a note on how the file was read.
+
+    Raises:
+        InputError: the file is of other utterances.
+    """
+    named = find_format(format_name) if format_name not in (None, TEXT) else None
+    if (path != "-" and Path(path).is_dir()) or isinstance(named, NbestFolderFormat):
+        return in_order_of(first, list(open_nbest(path, format_name)[1]), path, first_path)
+    source = TextSource(path)
+    form = None if format_name == TEXT else named or format_of(source.head)
+    text = "".join(source.pieces())
+    lines = list(TextSource(path, text=text).lines())
+    if form is not None and (isinstance(form, TextFormat) or form.name not in LIKE_TEXT or len(lines) != len(first)):
+        return in_order_of(first, list(form.read(TextSource(path, text=text))), path, first_path)
+    if named is not None:
+        lists: list[NbestList] = []
+        with contextlib.suppress(InputError):
+            lists = list(named.read(TextSource(path, text=text)))
+        if len(lists) == len(first):
+            return in_order_of(first, lists, path, first_path)
+    ids = [nbest.id for nbest in first]
+    try:
+        texts = without_ends(lines)
+        found = match_lines(ids, ctm_file(path, texts, option) or TextFile(path, texts, option=option), by)
+    except InputError as error:
+        raise InputError(f"{error}{f'; if it holds n-best lists, say --format {form.name}' if form else ''}") from None
+    if format_name != TEXT:
+        note(f"note: {path} is not an n-best list: read as one text per line{', with ids' if found.by_id else ''}")
+    return [_one_text(name, text) for name, text in zip(ids, found.texts, strict=True)]
+
+
+def in_order_of(first: Sequence[NbestList], lists: list[NbestList], path: str, first_path: str) -> list[NbestList]:
+    """Return the lists in the order of ``first``: by id if the ids are the same, else as they are if one side has no ids.
+
+    Raises:
+        InputError: both sides have ids, but other ones, or one of them repeated and in another order; or the numbers of lists differ.
+    """
+    ids, ids_of_first = ([nbest.id for nbest in of_file] for of_file in (lists, first))
+    if sorted(ids) == sorted(ids_of_first) and len(set(ids)) == len(ids):
+        by_id = {nbest.id: nbest for nbest in lists}
+        return [by_id[name] for name in ids_of_first]
+    if len(first) > 1 and ids != ids_of_first and all(of_file != positions(of_file) for of_file in (ids, ids_of_first)):
+        known, known_of_first = set(ids), set(ids_of_first)
+        if known == known_of_first:
+            repeated = next(name for of_file in (ids, ids_of_first) for name, count in Counter(of_file).items() if count > 1)
+            raise InputError(
+                f"the id {repeated!r} is that of several lists, which are not in the order of {first_path}: give each list an id of its "
+                "own, or the lists the same order",
+                path=path,
+            )
+        missing = [name for name in ids_of_first if name not in known]
+        unknown = [name for name in ids if name not in known_of_first]
+        raise InputError(
+            f"not the lists of {first_path}: {len(missing)} of its ids are missing{_first(missing)}, {len(unknown)} are unknown there"
+            f"{_first(unknown)}; compare lists of the same utterances",
+            path=path,
+        )
+    if len(ids) != len(ids_of_first):
+        raise InputError(f"{len(ids)} lists, but {first_path} has {len(first)}: compare lists of the same utterances", path=path)
+    return lists
+
+
+def _first(names: Sequence[str]) -> str:
+    return f" (first: {names[0]!r})" if names else ""
+
+
+def _one_text(name: str, text: str) -> NbestList:
+    return NbestList(name, [Hypothesis(text, rank=1)])

@@ -1,0 +1,221 @@
+"""Read files of references and of other texts: lines, STM, CTM, JSON, tables.
+
+An STM file (NIST) is read by its fields: its ids are those of the recordings, and the segments of a recording are joined. So are the
+words of a CTM file, in the order of their begin times. A recording without words has no line there.
+
+In a JSON file, or a table with a header, the field names tell ids and texts apart (``formats/keys.py``). The text of an
+utterance is its reference, or its only text. Ids in such a file count like ids on lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.formats import format_of
+from attlm_fairseq.nbest.formats.json_text import DECODER, first_value, members_in
+from attlm_fairseq.nbest.formats.lines import one_line, quoted, whole_lines
+from attlm_fairseq.nbest.formats.table import ReferenceCsv, ReferenceTsv
+from attlm_fairseq.nbest.formats.text import TextFormat
+from attlm_fairseq.nbest.nbest_list import NbestList
+
+JSON = ("json", "jsonl", "hyporadise", "mlm")
+TABLES = (ReferenceCsv.name, ReferenceTsv.name)
+NAMED = (*JSON, *TABLES)  # formats of names, in which references may stand
+TEXT = TextFormat.name  # one text per line
+REFS_BY = "--refs-by"
+_STM = re.compile(  # file, channel, speaker, begin, end, perhaps a label, words
+    r"\s*(?P<id>\S+)\s+(?P<channel>\S+)\s+\S+\s+(?P<begin>[0-9]+(?:\.[0-9]*)?)\s+(?P<end>[0-9]+(?:\.[0-9]*)?)"
+    r"(?:\s+(?P<label><(?!(?i:unk)>)[^<>\s]*>))?(?P<text>\s.*)?",
+    re.DOTALL,
+)
+_CTM = re.compile(
+    r"\s*(?P<id>\S+)\s+(?P<channel>\S+)\s+(?P<begin>[0-9]+(?:\.[0-9]*)?)\s+[0-9]+(?:\.[0-9]*)?\s+(?P<word>\S+)(?:\s+-?[0-9.e+-]+)?\s*"
+)
+_STM_IGNORED = "ignore_time_segment_in_scoring"  # the text of a segment that no scorer counts
+_STM_MARKUP = re.compile(r"(?:^|\s)(?:[{}]|\([^()\s]+\))(?=\s|$)")  # alternatives `{ a / b }` and words that may be missing `(uh)`
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file with one text per line, without line ends.
+
+    Attributes:
+        path: the file, for messages.
+        lines: the texts.
+        ids: ids that the file holds apart from the texts (JSON, tables); None if it has none.
+        option: the command-line option that decides how lines are matched, for messages.
+        sparse: whether a list without a line has a text without words, as in CTM.
+    """
+
+    path: str
+    lines: Sequence[str]
+    ids: Sequence[str] | None = None
+    option: str = REFS_BY
+    sparse: bool = False
+
+    @property
+    def force_order(self) -> str:
+        """Return advice for words that were mistaken for ids."""
+        return f"{self.option} order takes the lines as they are, in the order of the lists"
+
+
+def read_text_file(path: str, expected: str = "one text per line", option: str = REFS_BY) -> TextFile:
+    """Read a UTF-8 file, plain or gzip, ``-`` for standard input.
+
+    Raises:
+        InputError: the file cannot be read, is empty or is not UTF-8.
+    """
+    return TextFile(path, without_ends(list(TextSource(path, expected).lines())), option=option)
+
+
+def read_references(paths: Sequence[str]) -> list[TextFile]:
+    """Read reference files. Raises InputError for one that cannot be read, is empty or is not UTF-8."""
+    return [_reference_file(path) for path in paths]
+
+
+def _reference_file(path: str) -> TextFile:
+    source = TextSource(path, "one reference per line")
+    form = format_of(source.head)
+    if form is None or form.like_text or form.name in TABLES:  # a header of an id and a reference makes no n-best list
+        form = next((table for table in (ReferenceCsv(), ReferenceTsv()) if table.matches(whole_lines(source.head))), form)
+    if form is None or form.name not in NAMED:
+        return _text_lines(path, source)
+    text = "".join(source.pieces())
+    json_text = text.removeprefix("\ufeff")
+    if form.name in JSON and first_value(json_text) is None:
+        if next(members_in(json_text), None) is None:  # lines such as `[[noise]] a b`
+            return _text_lines(path, TextSource(path, text=text))
+        try:
+            DECODER.decode(json_text)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"not valid JSON ({error}): is the file cut short?", path=path) from None
+    texts = _texts_by_name(text) if form.name in JSON else None
+    if texts is None:
+        lists = list(form.read(TextSource(path, text=text)))
+        texts = {nbest.id: _reference_of(nbest) for nbest in lists}
+    ids = list(texts)
+    return TextFile(path, [one_line(line) for line in texts.values()], ids if ids != positions(ids) else None)
+
+
+def _text_lines(path: str, source: TextSource) -> TextFile:
+    lines = without_ends(list(source.lines()))
+    return _stm_file(path, lines) or ctm_file(path, lines) or TextFile(path, lines)
+
+
+def ctm_file(path: str, lines: Sequence[str], option: str = REFS_BY) -> TextFile | None:
+    """Return the text of each recording of a CTM file, its words in the order of their begin times; None for any other file.
+
+    Raises InputError if a recording has words of two channels.
+    """
+    rows = {number: line for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith(";;")}
+    found = {number: row for number, line in rows.items() if (row := _CTM.fullmatch(line))}
+    if not found or len(found) < len(rows):
+        return None
+    words: dict[str, list[tuple[float, str]]] = {}
+    channels: dict[str, str] = {}
+    for number, row in found.items():
+        _one_channel(channels, row, path, number)
+        words.setdefault(row["id"], []).append((float(row["begin"]), row["word"]))
+    note(f"note: {path} is read as CTM: the ids are those of the recordings, and a list without a line has no words")
+    texts = [" ".join(word for _, word in sorted(of_recording, key=itemgetter(0))) for of_recording in words.values()]
+    return TextFile(path, texts, list(words), option, sparse=True)
+
+
+def _segment(line: str) -> re.Match[str] | None:
+    found = _STM.fullmatch(line)
+    return found if found and float(found["begin"]) <= float(found["end"]) else None
+
+
+def _stm_text(segment: re.Match[str]) -> str:
+    return (segment["text"] or "").strip()
+
+
+def _stm_file(path: str, lines: Sequence[str]) -> TextFile | None:
+    """Return the text of each recording of an STM file, its segments in the order of their begin times; None for any other file.
+
+    Raises:
+        InputError: most lines have the fields of STM, but not all: the others are cut or damaged. Or a recording has text of two channels.
+    """
+    rows = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith(";;")]
+    found_rows = [(number, found) for number, line in rows if (found := _segment(line))]
+    if 2 * len(found_rows) <= len(rows):
+        return None
+    if len(found_rows) < len(rows):
+        damaged = min({number for number, _ in rows} - {number for number, _ in found_rows})
+        raise InputError(
+            f"found {quoted(lines[damaged - 1])}, expected the fields of an STM file, as most lines have them: recording, channel, "
+            "speaker, begin, end, perhaps a label, words",
+            path=path,
+            line=damaged,
+        )
+    segments: dict[str, list[tuple[float, str]]] = {}
+    channels: dict[str, str] = {}
+    marked = 0
+    counted = [found for _, found in found_rows if _stm_text(found).lower() != _STM_IGNORED]
+    all_labelled = all(found["label"] for found in counted if _stm_text(found))
+    for number, found in found_rows:
+        of_recording = segments.setdefault(found["id"], [])
+        text = _stm_text(found)
+        if text.lower() == _STM_IGNORED:
+            continue
+        if found["label"] and not all_labelled and "," not in found["label"]:
+            text = f"{found['label']} {text}".strip()  # a word such as <noise>: only labels with a comma are sure
+        if text:
+            _one_channel(channels, found, path, number)
+        marked += _STM_MARKUP.search(text) is not None
+        of_recording.append((float(found["begin"]), text))
+    texts = {name: " ".join(text for _, text in sorted(found, key=itemgetter(0)) if text) for name, found in segments.items() if found}
+    if not texts:
+        return None
+    note(f"note: {path} is read as STM: the ids are those of the recordings, and the segments of a recording are one reference")
+    if marked:
+        note(
+            f"WARNING: {path}: {marked} of {len(found_rows)} segments have alternatives such as {{ a / b }} or optional words "
+            "such as (uh), which count as words: error rates will be too high"
+        )
+    return TextFile(path, list(texts.values()), list(texts))
+
+
+def _one_channel(channels: dict[str, str], found: re.Match[str], path: str, line: int) -> None:
+    """Keep the channel of a line's recording. Raises InputError if an earlier line of it has another one."""
+    if (channel := channels.setdefault(found["id"], found["channel"])) != found["channel"]:
+        raise InputError(
+            f"found channel {found['channel']} after channel {channel} of {found['id']!r}, expected one channel of each recording: "
+            "keep the lines of one channel in a file of its own",
+            path=path,
+            line=line,
+        )
+
+
+def _texts_by_name(text: str) -> dict[str, str] | None:
+    """Return the texts of a JSON object of texts by id, or of an array of texts; None for any other document."""
+    try:
+        value = DECODER.decode(text.removeprefix("\ufeff").strip())
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value, list):
+        value = dict(zip(positions(value), value, strict=True))
+    return value if isinstance(value, dict) and all(isinstance(member, str) for member in value.values()) else None
+
+
+def _reference_of(nbest: NbestList) -> str:
+    """Return the reference of an utterance, or its text if it has only that."""
+    if len(nbest.references) == 1 or (not nbest.references and len(nbest.hypotheses) == 1):
+        return nbest.references[0] if nbest.references else nbest.hypotheses[0].text
+    found = f"{len(nbest.references)} references" if nbest.references else f"{len(nbest.hypotheses)} texts and none named as its reference"
+    raise nbest.error(f"the utterance {nbest.id!r} has {found}: expected one (ref, reference, text, ..)")
+
+
+def positions(items: Sequence[object]) -> list[str]:
+    """Return ids for items that have none: their positions from 0."""
+    return [str(place) for place, _ in enumerate(items)]
+
+
+def without_ends(lines: Sequence[str]) -> list[str]:
+    return [line.removesuffix("\n").removesuffix("\r") for line in lines]
