@@ -80,10 +80,10 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.verbs.text import load_lm as load_lm
     from attlm_fairseq.verbs.text import perplexity as perplexity
     from attlm_fairseq.verbs.text import score_text as score_text
-    from attlm_fairseq.verbs.tune import NoGainError as NoGainError
-    from attlm_fairseq.verbs.tune import Tuned as Tuned
-    from attlm_fairseq.verbs.tune import TuneOptions as TuneOptions
     from attlm_fairseq.verbs.tune import tune as tune
+    from attlm_fairseq.verbs.tune_options import TuneOptions as TuneOptions
+    from attlm_fairseq.verbs.tuned import NoGainError as NoGainError
+    from attlm_fairseq.verbs.tuned import Tuned as Tuned
 
 _MODULES = {
     "answer_cloze": "verbs.cloze",
@@ -127,7 +127,7 @@ _MODULES = {
     "NbestFile": "verbs.lists",
     "NbestList": "nbest.nbest_list",
     "NgramOptions": "scoring.ngram_estimation",
-    "NoGainError": "verbs.tune",
+    "NoGainError": "verbs.tuned",
     "perplexity": "verbs.text",
     "Perplexity": "verbs.text",
     "read_nbest": "verbs.nbest_files",
@@ -148,8 +148,8 @@ _MODULES = {
     "Shard": "verbs.shards",
     "show_attention": "verbs.attention",
     "tune": "verbs.tune",
-    "Tuned": "verbs.tune",
-    "TuneOptions": "verbs.tune",
+    "Tuned": "verbs.tuned",
+    "TuneOptions": "verbs.tune_options",
     "Usage": "nbest.corrections.usage",
     "write_correction_pairs": "verbs.corrections",
     "write_nbest": "verbs.nbest_files",

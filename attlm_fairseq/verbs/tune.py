@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from numbers import Real
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -26,202 +24,29 @@ from attlm_fairseq.nbest.fingerprints import fingerprint
 from attlm_fairseq.nbest.metric_spec import spec_of
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.nbest.report.report import Report
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.config_file import TUNED_ON, write_config
+from attlm_fairseq.nbest.run.config_file import TUNED_ON
 from attlm_fairseq.nbest.run.deciding import NOTHING_TO_CHOOSE
 from attlm_fairseq.nbest.run.rescoring import Context
 from attlm_fairseq.nbest.run.walk import Choice
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare
-from attlm_fairseq.nbest.statistics.table import as_table
-from attlm_fairseq.nbest.tuning.folds import FOLDS, MIN_FOLDS, NOTHING, tuner_of_folds
+from attlm_fairseq.nbest.tuning.folds import MIN_FOLDS, NOTHING, tuner_of_folds
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem, tune_system
 from attlm_fairseq.scoring.conversations import ContextSpec
-from attlm_fairseq.verbs.arguments import FilePath, OnProgress, require_type, require_whole_number
+from attlm_fairseq.verbs.arguments import FilePath, OnProgress, require_type
 from attlm_fairseq.verbs.calibration import fit
 from attlm_fairseq.verbs.candidates import expanded_for_tuning
 from attlm_fairseq.verbs.configuration import LM, metric_of, run_config
 from attlm_fairseq.verbs.exposure import warn_of_seen_references
 from attlm_fairseq.verbs.lists import Lists, groups_of, lists_of, title_of
 from attlm_fairseq.verbs.references import References, with_references
-from attlm_fairseq.verbs.report import note_samples, rounded, row_record, write_report
+from attlm_fairseq.verbs.report import note_samples, rounded
 from attlm_fairseq.verbs.run import Measurement, measure
+from attlm_fairseq.verbs.tune_options import TuneOptions
+from attlm_fairseq.verbs.tuned import NoGainError, Tuned
 
 MANY_FEATURES = 100
-AGAINST = "against input 1-best"  # heads the column that compares each row with the input order
-
-
-@dataclass(frozen=True)
-class TuneOptions:
-    """Options of the weight search.
-
-    Attributes:
-        rules: decision rules to try besides the maximum: ``mbr-wer``, ``mbr-bleu``, .., ``consensus``.
-        without: features to leave out; the pattern ``pp_*`` leaves out all that match.
-        features: further LM features: ``NAME_tokens``, ``A_minus_B``.
-        intervals: bounds of weights, both included; equal bounds fix a weight.
-        objective: ``metric`` optimises the metric of the best totals; ``risk`` optimises the expected loss, which is
-            smooth.
-        folds: number of cross-validation folds; 0 for none. Cross-validation estimates the score on other lists and
-            chooses the strength.
-        folds_by: which lists stay in one fold and count as one sample, such as those of a document: ``id:REGEX`` or
-            ``file:FILE``, as for ``--context``. None: those of one utterance, or of one conversation with a context.
-        strength: how far to trust the weights, from 0 (input order) to 1 (weights as found). None: chosen by
-            cross-validation, or 1 without it.
-        no_gain: if no strength has a cross-validated gain, ``keep`` the input order (all weights 0), or ``fail``.
-        restarts: number of random starting points.
-        seed: random seed for restarts and bootstrap.
-        confidence: also fit word confidences, which ``rescore`` can then write; needs the metric ``wer``.
-    """
-
-    rules: Sequence[str] = ()
-    without: Sequence[str] = ()
-    features: Sequence[str] = ()
-    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    objective: Literal["metric", "risk"] = "metric"
-    folds: int = FOLDS
-    folds_by: str | ContextSpec | None = None
-    strength: float | None = None
-    no_gain: Literal["keep", "fail"] = "keep"
-    restarts: int = 10
-    seed: int = 1
-    confidence: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("folds", "restarts", "seed"):
-            value = getattr(self, name)
-            require_whole_number(name, value)
-            object.__setattr__(self, name, int(value))  # numpy's numbers cannot be written to attlm.toml
-        for name in ("rules", "without", "features"):
-            if isinstance(getattr(self, name), str):
-                raise InputError(f"the value of {name} is {getattr(self, name)!r}: expected a list of names")
-        for name, values in (("objective", ("metric", "risk")), ("no_gain", ("keep", "fail"))):
-            if getattr(self, name) not in values:
-                raise InputError(f"the value of {name} is {getattr(self, name)!r}: expected {' or '.join(map(repr, values))}")
-        for name, bounds in self.intervals.items():
-            try:
-                SearchOptions(intervals={name: bounds})
-            except (TypeError, ValueError):
-                raise InputError(f"the interval of {name} is {bounds!r}: expected the lowest and the highest weight") from None
-        if self.objective == "risk" and self.intervals:
-            raise InputError("--interval and --fix are of the line search: they do not go with --objective risk")
-        if self.folds and self.folds < MIN_FOLDS:
-            raise InputError(f"--folds {self.folds}: expected at least {MIN_FOLDS}, or 0 for no cross-validation")
-        if self.strength is not None:
-            require_type("value of strength", self.strength, Real, "a number from 0 to 1")
-            if not 0 <= self.strength <= 1:
-                raise InputError(f"--strength {self.strength:g}: expected a number from 0 to 1")
-            object.__setattr__(self, "strength", float(self.strength))
-        given = "rank" in self.intervals or any(fnmatchcase("rank", pattern) for pattern in self.without)
-        if given and self.strength not in (None, 0.0, 1.0):
-            raise InputError(
-                f"--strength {self.strength:g} changes the weight of the rank, which --without, --fix or --interval takes away: give "
-                "--strength 0 or 1, or leave the rank free"
-            )
-        if self.no_gain == "fail" and (self.strength is not None or not self.folds):
-            other = f"--strength {self.strength:g}" if self.strength is not None else "--folds 0"
-            raise InputError(f"--no-gain fail needs cross-validation to choose the strength: leave out {other}")
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """The result of ``tune``.
-
-    Attributes:
-        config: the LMs, text steps, weights and decision to use, as ``attlm.toml`` holds them.
-        metric: the metric tuned for.
-        rows: the systems compared, with 95 % intervals: the input order first, the oracle last.
-        system: the weights found, their influence, and the posterior scale of each rule.
-        rules: the rules tried besides the maximum.
-        gain: whether cross-validation confirms a gain. None without cross-validation, or if the strength was given.
-        record: what is needed to reproduce the result.
-    """
-
-    config: RunConfig
-    metric: Metric
-    rows: list[Row]
-    system: TunedSystem = field(repr=False)
-    rules: tuple[str, ...]
-    gain: bool | None
-    record: dict[str, Any] = field(repr=False)
-    measurement: Measurement = field(repr=False)
-    title: str
-    notes: list[str] = field(repr=False)
-
-    @property
-    def weights(self) -> dict[str, float]:
-        return dict(self.config.weights)
-
-    @property
-    def strength(self) -> float:
-        """Return how far to trust the weights: 0 keeps the input order, 1 takes the weights as found."""
-        return 0.0 if self.gain is False else self.system.setting.strength
-
-    def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
-        """Write LMs, text steps, weights, decision and record as an ``attlm.toml``.
-
-        Raises:
-            InputError: the file cannot be written, the existing file is not an ``attlm.toml``, or the name of a file
-                in it is not UTF-8.
-        """
-        write_config(Path(path), replace(self.config, decision=self._written_decision()), self.record, command=command)
-        note(f"wrote {path}" + ("" if self.config.lms or self.config.candidates.anything else ": there is no LM in it"))
-
-    def _written_decision(self) -> Decision:
-        """Return the decision without an external command: a configuration file must not choose which program runs."""
-        found = self.config.decision
-        if not found.asks_program:
-            return found
-        note(f"note: attlm.toml never says what to run: `--mbr {found.rule.removeprefix('mbr-')}` applies the rule, with the scale found")
-        return replace(found, rule="max", scale=1.0, scales={**found.scales, found.rule: found.scale})
-
-    def write_report(self, path: FilePath, command: str | None = None) -> None:
-        """Write the HTML report: table, weights and what changed on the tuning lists.
-
-        Raises:
-            InputError: the file cannot be written, or the LMs have to be loaded again and one cannot be loaded.
-        """
-        influence = self.system.result.influence if any(self.weights.values()) else None
-        page = Report(self.title, self.rows, AGAINST, notes=self.notes, influence=influence)
-        write_report(path, self.config, self.measurement, self.metric, page, command)
-
-    def __str__(self) -> str:
-        """Return what ``attlm tune`` prints: the table, the weights found, and the scale of each rule tried."""
-        found = self.system.result
-        lines = [as_table(self.rows, self.metric, AGAINST)]
-        lines.append("weights found; those to use are 0, for want of a gain" if self.gain is False else "weights")
-        lines += [f"  {name:16} {value:10.6g}  {found.influence[name]:6.1%} of the decision" for name, value in found.weights.items()]
-        if self.rules:
-            lines += ["scales of the posteriors", *(f"  {name:16} {self.system.decision.scale_of(name):10.6g}" for name in self.rules)]
-        return "\n".join(lines)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the result as a JSON-serialisable dictionary."""
-        influence = self.system.result.influence
-        return {
-            "weights": self.weights,
-            "decision": {"rule": self.config.decision.rule, "scale": self.config.decision.scale},
-            "gain": self.gain,
-            "strength": self.strength,
-            "tuned weights": self.system.result.weights,
-            "influence": {name: round(share, 6) for name, share in influence.items()},
-            "scales": {rule: self.system.decision.scale_of(rule) for rule in self.rules},
-            "systems": list(map(row_record, self.rows)),
-            "record": self.record,
-        }
-
-
-class NoGainError(InputError):
-    """Raised if cross-validation shows no gain and ``no_gain`` is ``"fail"``. ``tuned`` holds the result."""
-
-    def __init__(self, what: str, tuned: Tuned) -> None:
-        super().__init__(what)
-        self.tuned = tuned
-
-    def __reduce__(self) -> tuple[type[NoGainError], tuple[str, Tuned]]:
-        """Return how it is made again in another process."""
-        return type(self), (str(self), self.tuned)
 
 
 def tune(

@@ -31,7 +31,9 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.lists import NbestFile
 from attlm_fairseq.verbs.references import ReferenceFiles
-from attlm_fairseq.verbs.tune import NoGainError, Tuned, TuneOptions, tune
+from attlm_fairseq.verbs.tune import tune
+from attlm_fairseq.verbs.tune_options import TuneOptions
+from attlm_fairseq.verbs.tuned import NoGainError, Tuned
 
 
 def _search(interval: tuple, fix: tuple, extra: tuple[str, ...], **options: Any) -> dict[str, Any]:
