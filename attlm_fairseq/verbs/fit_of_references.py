@@ -7,15 +7,18 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.metrics import CER, WER, EditRate, Metric, corpus_score
+from attlm_fairseq.nbest.metrics import CER, WER, EditRate, Metric, NgramMetric, corpus_score
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, parse_steps
 from attlm_fairseq.text.steps import has_cjk
 from attlm_fairseq.text.subwords import SubwordMarks
+
+AMetric = TypeVar("AMetric", bound=Metric)
 
 SAMPLE_LISTS = 1000  # lists looked at
 CASE_AND_PUNCTUATION = (["remove-punctuation"], ["lowercase"], ["remove-punctuation", "lowercase"])
@@ -30,6 +33,7 @@ WHAT = {
 }
 EXPLAINED_RATIO = 0.75  # of the errors are left: the others are in what normalisation removes
 NEARLY_EQUAL_RATIO = 1.05  # times the errors that the longest normalisation leaves are as good
+CASE_RATIO = 1.5  # of BLEU or chrF without case to that with it: more than the first words of sentences and names explain
 MIN_LISTS = 20
 UNRELATED_RATIO = 0.9  # of the errors against the references of other lists
 FOREIGN = (
@@ -48,6 +52,11 @@ def warn_of_references(lists: Sequence[NbestList], metric: Metric, system: str =
         note(
             f"note: {share:.0%} of the errors of the first hypotheses of {system} are in {_what(steps)}: with --metric-text "
             f"{steps} they do not count"
+        )
+    elif isinstance(metric, NgramMetric) and (scores := other_case(some, metric)):
+        note(
+            f"WARNING: {metric.name} of the first hypotheses of {system} is {scores[0]:.2f}, and {scores[1]:.2f} in lower case: is "
+            "their case that of the references? --metric-text lowercase leaves case out"
         )
 
 
@@ -82,17 +91,26 @@ def warn_of_other_utterances(lists: Sequence[NbestList], first: Sequence[NbestLi
 
 def normalisation(lists: Sequence[NbestList], metric: EditRate) -> tuple[str, float] | None:
     """Return the text steps with which many errors vanish, and their share; None if most are left with all that are tried."""
-    before = _errors(lists, metric)
+    before = _score(lists, metric)
     after = {}
     for names in _tried(lists, metric):
         steps = tuple(step for step in parse_steps(names).steps if step not in metric.text.steps)
         if steps and metric.text.segmentation is None:
             longer = TextPipeline((*metric.text.steps, *steps))
-            after[longer.steps] = _errors(lists, _with_text(metric, longer))
+            after[longer.steps] = _score(lists, _with_text(metric, longer))
     if not before or not after or min(after.values()) > EXPLAINED_RATIO * before:
         return None
     enough = next(steps for steps, errors in after.items() if errors <= NEARLY_EQUAL_RATIO * min(after.values()))
     return ",".join(map(str, enough)), 1 - after[enough] / before
+
+
+def other_case(lists: Sequence[NbestList], metric: NgramMetric) -> tuple[float, float] | None:
+    """Return the metric of the first hypotheses, and that in lower case, if it is much better; else None."""
+    if metric.ignores_case or metric.text.segmentation is not None:
+        return None
+    lowercase = parse_steps(["lowercase"]).steps
+    before, after = _score(lists, metric), _score(lists, _with_text(metric, TextPipeline((*metric.text.steps, *lowercase))))
+    return (before, after) if after > CASE_RATIO * before else None
 
 
 def _tried(lists: Sequence[NbestList], metric: EditRate) -> list[list[str]]:
@@ -128,11 +146,12 @@ def foreign(lists: Sequence[NbestList]) -> bool:
     return corpus_score(metric, np.array(own)) >= UNRELATED_RATIO * corpus_score(metric, np.array(others))
 
 
-def _errors(lists: Sequence[NbestList], metric: EditRate) -> float:
+def _score(lists: Sequence[NbestList], metric: Metric) -> float:
+    """Return the metric of the first hypotheses."""
     return corpus_score(metric, np.array([metric.statistics([nbest.hypotheses[0].text], nbest.references)[0] for nbest in lists]))
 
 
-def _with_text(metric: EditRate, text: TextPipeline) -> EditRate:
+def _with_text(metric: AMetric, text: TextPipeline) -> AMetric:
     other = copy.copy(metric)
     other.text = text
     return other

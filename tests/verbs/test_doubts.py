@@ -359,3 +359,13 @@ def test_a_table_has_the_columns_of_lists_after_an_unusable_one(first):
     rows = Path("out.csv").read_text().splitlines()
     assert rows[0] == "id,hyp,ref,am,lm,total"
     assert rows[-2] == "b,a dog,,-1.0,-1.0,-2.0"
+
+
+def test_a_table_that_lacks_a_column_says_which(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("scored.csv").write_text("id,src,mt,score\n1,a b,x y,-1\n1,a b,x z,-2\n")  # as COMET has them
+    run("convert", "scored.csv", "-o", "lists.jsonl")
+    assert [one.text for one in attlm.read_nbest("lists.jsonl")[0].hypotheses] == ["x y", "x z"]
+    Path("other.csv").write_text("id,src,answer,score\n1,a b,x y,-1\n")
+    told = refused("convert", "other.csv", "-o", "new.jsonl")
+    assert "other.csv:1: found the header 'id,src,answer,score\\n': expected names of columns, among them an id (id, utt, ..)" in told

@@ -149,3 +149,15 @@ def test_evaluate_says_it_of_each_system():
         attlm.evaluate(lists, others={"second": shifted}, metric="wer")
     assert [line for line in lines if "of the lists are in case or punctuation" in line]
     assert [line for line in lines if line.startswith("WARNING: the references do not seem to belong to second:")]
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf", "chrf++"])
+def test_another_case_is_told_of_metrics_of_translation(metric):
+    lists = made()
+    upper = [replace(nbest, references=tuple(text.upper() for text in nbest.references)) for nbest in lists]
+    [line] = told(upper, metric)
+    assert "in lower case: is their case that of the references? --metric-text lowercase" in line
+    assert told(lists, metric) == []  # the first letter of a sentence
+    with collected() as lines:
+        warn_of_references(upper, make_metric(metric, text=parse_steps(["lowercase"])))
+    assert lines == []

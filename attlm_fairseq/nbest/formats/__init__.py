@@ -215,6 +215,8 @@ def _recognise(source: TextSource) -> NbestFormat:
         return found
     if (advice := advice_on(source.head)) is not None:
         raise InputError(f"is {advice}", path=source.name)
+    if (ending := Path(source.name.removesuffix(".gz")).suffix[1:].lower()) in (CsvFormat.name, TsvFormat.name):
+        return _FILE_FORMATS[ending]  # which says what its header lacks
     tried = ", ".join(name for name in _FILE_FORMATS if name != TextFormat.name)
     advice = f"name its format with --format; {TextFormat.name} is one text per line, {PlainFormat.name}:K has K lines for each list"
     raise UnknownFormatError(f"not recognised as an n-best list (tried {tried}): {advice}", path=source.name)

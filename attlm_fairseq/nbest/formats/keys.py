@@ -25,7 +25,7 @@ _LIKE_HYPOTHESES = re.compile(
 )
 # the text of a hypothesis; the second names are its reference if one of the first is there, or if the hypotheses stand in a list
 TEXTS = (
-    *("hyp", "hypothesis", "pred_text", "prediction", "predicted", "pred", "hyp_text", "rec_text", "translation"),
+    *("hyp", "hypothesis", "pred_text", "prediction", "predicted", "pred", "hyp_text", "rec_text", "translation", "mt"),
     *("generated_text", "translation_text", "summary_text"),
 )
 TEXTS_OR_REFERENCES = ("text", "transcription", "transcript", "sentence")

@@ -69,7 +69,7 @@ class TableFormat(NbestFormat):
         columns = Columns.of(header.fields, self.texts) if header is not None else None
         if header is None or columns is None:
             found = quoted(header.raw if header else "")
-            message = f"found the header {found}: expected names of columns, among them an id (id, utt, ..) and a text (hyp, text, ..)"
+            message = f"found the header {found}: expected names of columns, among them an id (id, utt, ..) and a text (hyp, text, mt, ..)"
             raise InputError(message, path=source.name, line=header.line if header else None)
         file.start += header.before + header.raw
         return lists_of_rows(rows, columns, file, source.name, self.blank_references)
