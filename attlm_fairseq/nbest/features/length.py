@@ -10,6 +10,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 
 MIN_LISTS = 30  # with fewer, a correlation is chance
 MIN_SPREAD = 0.2  # standard deviation / mean of the numbers of words: without long and short lists nothing can be seen
+MIN_CORRELATION_OF_COUNTS = 0.9  # of numbers of tokens with those of words
 MAX_CORRELATION = 0.3  # of a mean, which may even fall with the length; log-probabilities that are sums have 0.7 and more
 
 
@@ -27,6 +28,16 @@ def correlation_with_length(lists: Sequence[NbestList], name: str) -> float | No
     return float(np.corrcoef(-scores, words)[0, 1])
 
 
+def is_sum_of(lists: Sequence[NbestList], name: str, mean: str) -> bool:
+    """Return whether a score is another one times something that grows as the number of words does: the sum, of which that is the mean."""
+    best = [nbest.hypotheses[0] for nbest in lists]
+    found = [(h.scores[name] / h.scores[mean], len(h.text.split())) for h in best if name in h.scores and h.scores.get(mean)]
+    if len(found) < MIN_LISTS:
+        return False
+    ratios, words = np.array(found, dtype=float).T
+    return bool(ratios.std() and words.std() and np.corrcoef(ratios, words)[0, 1] > MIN_CORRELATION_OF_COUNTS)
+
+
 def note_of_means(lists: Sequence[NbestList]) -> list[str]:
     """Return a line for each of the lists' own log-probabilities that seems to be divided by length.
 
@@ -39,7 +50,7 @@ def note_of_means(lists: Sequence[NbestList]) -> list[str]:
         if any(score > 0 for score in of_best) or all(float(score).is_integer() for score in of_best):
             continue
         found = correlation_with_length(lists, name)
-        if found is not None and found < MAX_CORRELATION:
+        if found is not None and found < MAX_CORRELATION and not any(is_sum_of(lists, other, name) for other in names):
             lines.append(
                 f"note: {name} does not grow with the length of a hypothesis (correlation {found:.2f} with its words): it seems to be "
                 "divided by length, and LM scores are sums; if the lists say how many tokens a hypothesis has (docs/formats.md), it is "
