@@ -15,7 +15,7 @@ from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
 from attlm_fairseq.nbest.corrections.expansion import SCORES
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.features.lm_features import differing_lms, is_lm_feature
-from attlm_fairseq.nbest.metrics import BLEU, Metric
+from attlm_fairseq.nbest.metrics import BLEU, TER, Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -89,10 +89,11 @@ def measure(
     on_progress: OnProgress,
     context: Context | None = None,
     groups: np.ndarray | None = None,
+    rules: Sequence[str] = (),
 ) -> Measurement:
     """Score lists that have references, add the run's candidates, and compare every hypothesis with the references.
 
-    The lists of one group of ``groups`` (N,) count as one sample for the statistics.
+    The lists of one group of ``groups`` (N,) count as one sample for the statistics. ``rules`` are decision rules that will be tried.
 
     Raises:
         InputError: an LM or the corrections cannot be loaded or used, a list lacks a reference or a source sentence
@@ -104,7 +105,7 @@ def measure(
     warn_of_other_lms(run, signatures)
     warn_of_subwords(measured.lists, metric)
     warn_of_references(measured.lists, metric)
-    hint_at_tokenizer(measured.references, metric)
+    hint_at_tokenizer(measured.references, metric, rules)
     return Measurement(measured, rescorer.workers.scorer, signatures, list(rescorer.oov.values()))
 
 
@@ -168,15 +169,21 @@ def _hashes(signature: object, within: bool = False) -> list[str]:
     return [str(signature)] if within else []
 
 
-def hint_at_tokenizer(references: Iterable[Sequence[str]], metric: Metric) -> None:
-    """Log which BLEU tokenizer fits references that are written without spaces."""
-    if isinstance(metric, BLEU) and metric.tokenize in SPLITS_AT_SPACES:
-        tokenizer = fitting_tokenizer(metric.prepared(text) for of_list in references for text in of_list)
-        if tokenizer:
-            both = tokenizer if tokenizer == "char" else f"{tokenizer} or char"
-            note(
-                f"note: the references have no spaces between words, so BLEU takes clauses for words: --bleu-tokenize {both} counts better"
-            )
+def hint_at_tokenizer(references: Iterable[Sequence[str]], metric: Metric, rules: Sequence[str] = ()) -> None:
+    """Log how words are told apart in references that are written without spaces, for the metric and the loss of MBR ``rules``."""
+    bleu = isinstance(metric, BLEU) and metric.tokenize in SPLITS_AT_SPACES
+    loss = "mbr-bleu" in rules and not isinstance(metric, BLEU)
+    if not (bleu or loss or isinstance(metric, TER)):
+        return
+    tokenizer = fitting_tokenizer(metric.prepared(text) for of_list in references for text in of_list)
+    without = "note: the references have no spaces between words, so"
+    if tokenizer and bleu:
+        both = tokenizer if tokenizer == "char" else f"{tokenizer} or char"
+        note(f"{without} BLEU takes clauses for words: --bleu-tokenize {both} counts better")
+    if tokenizer and isinstance(metric, TER):
+        note(f"{without} TER takes clauses for words: --metric-text characters counts characters")
+    if tokenizer and loss:
+        note(f"{without} the loss of --mbr bleu takes clauses for words: --mbr chrf does not")
 
 
 def warn_of_subwords(lists: Iterable[NbestList], metric: Metric) -> None:

@@ -116,7 +116,7 @@ def _measured(
     """Return the scored lists and the features to tune, and log unusual features. With a context, lists are scored twice."""
     lm_features = _lm_features(run, options.features)
     context = None if run.context is None else Context(run.context)  # first pass: the context of a list is the 1-best texts as read
-    found = measure(read, metric, run, lm_features, on_progress, context, groups)
+    found = measure(read, metric, run, lm_features, on_progress, context, groups, options.rules)
     for line in note_of_means(read):
         note(line)
     names = _names(found.lists, run, lm_features, options)

@@ -161,3 +161,24 @@ def test_another_case_is_told_of_metrics_of_translation(metric):
     with collected() as lines:
         warn_of_references(upper, make_metric(metric, text=parse_steps(["lowercase"])))
     assert lines == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "told"),
+    [
+        ("bleu", ["BLEU takes clauses for words: --bleu-tokenize zh"]),
+        ("chrf", ["the loss of --mbr bleu takes clauses for words: --mbr chrf does not"]),
+        ("ter", ["TER takes clauses for words: --metric-text characters", "the loss of --mbr bleu"]),
+    ],
+)
+def test_clauses_that_would_be_taken_for_words_are_told(metric, told):
+    letters = random.Random(2)
+    lists = []
+    for number in range(30):
+        reference = "".join(letters.choices("我们今天去北京看朋友吃饭学习中文", k=14))
+        lists.append(NbestList(str(number), [Hypothesis(f"{reference[:5]}很{reference[6:]}", {"s": -1.5}, 1)], (reference,)))
+    with collected() as lines:
+        attlm.tune(lists, metric=metric, options=attlm.TuneOptions(rules=["mbr-bleu"], folds=0))
+    found = [line for line in lines if "clauses" in line]
+    assert len(found) == len(told)
+    assert all(part in line for part, line in zip(told, found, strict=True))
