@@ -290,7 +290,13 @@ class BLEU(NgramMetric):
 
         super().__init__(text)
         self.lowercase = lowercase
-        known = [name for name in SacreBLEU.TOKENIZERS if not name.startswith(("spm", "flores", "spBLEU"))]  # these download a model
+        downloading = ("spm", "flores", "spBLEU")
+        if tokenize.startswith(downloading):
+            raise InputError(
+                f"BLEU tokenizer {tokenize!r} would download a model: give a copy of it, with --bleu-tokenize none and "
+                "--metric-text sentencepiece:FILE"
+            )
+        known = [name for name in SacreBLEU.TOKENIZERS if not name.startswith(downloading)]
         if tokenize not in known:
             raise InputError(f"unknown BLEU tokenizer {tokenize!r}; known are {', '.join(known)}")
         self.tokenize = tokenize

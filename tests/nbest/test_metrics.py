@@ -192,7 +192,9 @@ def test_unknown_names_and_options():
         make_metric("rouge")
     with pytest.raises(InputError, match="metric 'wer' has no option 'tokenize'; its options are lowercase"):
         make_metric("wer", tokenize="13a")
-    with pytest.raises(InputError, match="unknown BLEU tokenizer 'flores200'; known are none, zh, 13a"):
+    with pytest.raises(InputError, match="unknown BLEU tokenizer '13b'; known are none, zh, 13a"):
+        make_metric("bleu", tokenize="13b")
+    with pytest.raises(InputError, match="'flores200' would download a model: give a copy of it, with --bleu-tokenize none"):
         make_metric("bleu", tokenize="flores200")
     assert make_metric("BLEU").name == "BLEU"
 
@@ -256,3 +258,19 @@ def test_text_steps_of_a_metric_are_for_hypotheses_and_references_alike(name):
     assert (prepared.statistics(hypotheses, [reference]) != plain.statistics(hypotheses, [reference])).any()
     assert "|text:join-subwords:bpe,unicode:nfc" in prepared.signature([[reference]])
     assert "text:" not in plain.signature([[reference]])
+
+
+def test_spbleu_is_bleu_of_the_pieces_of_a_model(tmp_path):
+    import sentencepiece
+
+    draw = random.Random(3)
+    lines = [" ".join(draw.choices(["the", "cat", "sat", "houses", "running", "paris"], k=8)) for _ in range(200)]
+    (tmp_path / "text").write_text("\n".join(lines), encoding="utf-8")
+    trainer = sentencepiece.SentencePieceTrainer
+    trainer.train(input=str(tmp_path / "text"), model_prefix=str(tmp_path / "m"), vocab_size=26, minloglevel=2)
+    model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "m.model"))
+    pieces = [" ".join(model.encode(line, out_type=str)) for line in lines]
+    metric = make_metric("bleu", tokenize="none", text=parse_steps([f"sentencepiece:{tmp_path / 'm.model'}"]).load())
+    statistics = np.array([metric.statistics([one], [other])[0] for one, other in zip(lines[:50], lines[50:100], strict=True)])
+    expected = SacreBLEU(tokenize="none", force=True).corpus_score(pieces[:50], [pieces[50:100]]).score
+    assert corpus_score(metric, statistics) == pytest.approx(expected, abs=1e-9)
