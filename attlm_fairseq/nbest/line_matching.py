@@ -57,7 +57,9 @@ def match_lines(ids: Sequence[str], file: TextFile, by: By | None = None) -> Mat
     if file.sparse:
         return _match_sparse(ids, file, by)
     if by == "number":
-        return MatchedLines(file, [file.lines[_line_number(name, file)] for name in ids])
+        numbers = [_line_number(name, file) for name in ids]
+        left_over = sorted({*range(len(file.lines))}.difference(numbers))
+        return MatchedLines(file, [file.lines[number] for number in numbers], left_over=list(map(str, left_over)))
     if by != "order":
         found = _match_ids(ids, file, by)
         if found is not None:

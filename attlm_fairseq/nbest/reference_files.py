@@ -12,12 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from operator import itemgetter
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.formats import format_of
+from attlm_fairseq.nbest.formats import format_of, keys
 from attlm_fairseq.nbest.formats.json_text import DECODER, first_value, members_in
 from attlm_fairseq.nbest.formats.lines import one_line, quoted, whole_lines
 from attlm_fairseq.nbest.formats.table import ReferenceCsv, ReferenceTsv
@@ -29,6 +30,7 @@ TABLES = (ReferenceCsv.name, ReferenceTsv.name)
 NAMED = (*JSON, *TABLES)  # formats of names, in which references may stand
 TEXT = TextFormat.name  # one text per line
 REFS_BY = "--refs-by"
+NO_ID = frozenset((*keys.IDS, *keys.UTTERANCES, *keys.REFERENCES))  # keys by which a JSON object is no texts by id
 _STM = re.compile(  # file, channel, speaker, begin, end, perhaps a label, words
     r"\s*(?P<id>\S+)\s+(?P<channel>\S+)\s+\S+\s+(?P<begin>[0-9]+(?:\.[0-9]*)?)\s+(?P<end>[0-9]+(?:\.[0-9]*)?)"
     r"(?:\s+(?P<label><(?!(?i:unk)>)[^<>\s]*>))?(?P<text>\s.*)?",
@@ -75,22 +77,25 @@ def read_text_file(path: str, expected: str = "one text per line", option: str =
 
 
 def read_references(paths: Sequence[str]) -> list[TextFile]:
-    """Read reference files. Raises InputError for one that cannot be read, is empty or is not UTF-8."""
-    return [_reference_file(path) for path in paths]
+    """Read reference files, of which JSON and tables may have several references for each id: one TextFile for each of them.
+
+    Raises InputError for a file that cannot be read, is empty or is not UTF-8.
+    """
+    return [of_path for path in paths for of_path in _reference_files(path)]
 
 
-def _reference_file(path: str) -> TextFile:
+def _reference_files(path: str) -> list[TextFile]:
     source = TextSource(path, "one reference per line")
     form = format_of(source.head)
     if form is None or form.like_text or form.name in TABLES:  # a header of an id and a reference makes no n-best list
         form = next((table for table in (ReferenceCsv(), ReferenceTsv()) if table.matches(whole_lines(source.head))), form)
     if form is None or form.name not in NAMED:
-        return _text_lines(path, source)
+        return [_text_lines(path, source)]
     text = "".join(source.pieces())
     json_text = text.removeprefix("\ufeff")
     if form.name in JSON and first_value(json_text) is None:
         if next(members_in(json_text), None) is None:  # lines such as `[[noise]] a b`
-            return _text_lines(path, TextSource(path, text=text))
+            return [_text_lines(path, TextSource(path, text=text))]
         try:
             DECODER.decode(json_text)
         except (ValueError, RecursionError) as error:
@@ -98,9 +103,11 @@ def _reference_file(path: str) -> TextFile:
     texts = _texts_by_name(text) if form.name in JSON else None
     if texts is None:
         lists = list(form.read(TextSource(path, text=text)))
-        texts = {nbest.id: _reference_of(nbest) for nbest in lists}
+        texts = {nbest.id: _references_of(nbest) for nbest in lists}
     ids = list(texts)
-    return TextFile(path, [one_line(line) for line in texts.values()], ids if ids != positions(ids) else None)
+    known_ids = ids if ids != positions(ids) else None
+    columns = zip_longest(*texts.values(), fillvalue="")  # a list that has fewer of them has blank ones, which are left out
+    return [TextFile(path, [one_line(line) for line in column], known_ids) for column in columns]
 
 
 def _text_lines(path: str, source: TextSource) -> TextFile:
@@ -193,23 +200,34 @@ def _one_channel(channels: dict[str, str], found: re.Match[str], path: str, line
         )
 
 
-def _texts_by_name(text: str) -> dict[str, str] | None:
-    """Return the texts of a JSON object of texts by id, or of an array of texts; None for any other document."""
+def _texts_by_name(text: str) -> dict[str, tuple[str, ...]] | None:
+    """Return the texts of a JSON object of texts by id, or of an array of texts; None for any other document.
+
+    In an object, an id may have an array of several texts.
+    """
     try:
         value = DECODER.decode(text.removeprefix("\ufeff").strip())
     except (ValueError, RecursionError):
         return None
-    if isinstance(value, list):
+    if isinstance(value, list) and all(isinstance(member, str) for member in value):
         value = dict(zip(positions(value), value, strict=True))
-    return value if isinstance(value, dict) and all(isinstance(member, str) for member in value.values()) else None
+    if not isinstance(value, dict) or not value or not NO_ID.isdisjoint(value):
+        return None
+    texts = {name: (member,) if isinstance(member, str) else member for name, member in value.items()}
+    if all(isinstance(of_id, tuple | list) and of_id and all(isinstance(text, str) for text in of_id) for of_id in texts.values()):
+        return {name: tuple(of_id) for name, of_id in texts.items()}
+    return None
 
 
-def _reference_of(nbest: NbestList) -> str:
-    """Return the reference of an utterance, or its text if it has only that."""
-    if len(nbest.references) == 1 or (not nbest.references and len(nbest.hypotheses) == 1):
-        return nbest.references[0] if nbest.references else nbest.hypotheses[0].text
-    found = f"{len(nbest.references)} references" if nbest.references else f"{len(nbest.hypotheses)} texts and none named as its reference"
-    raise nbest.error(f"the utterance {nbest.id!r} has {found}: expected one (ref, reference, text, ..)")
+def _references_of(nbest: NbestList) -> tuple[str, ...]:
+    """Return the references of an utterance, or its text if it has only that."""
+    if nbest.references:
+        return nbest.references
+    if len(nbest.hypotheses) == 1:
+        return (nbest.hypotheses[0].text,)
+    raise nbest.error(
+        f"the utterance {nbest.id!r} has {len(nbest.hypotheses)} texts and none named as its reference: expected ref, reference, refs, .."
+    )
 
 
 def positions(items: Sequence[object]) -> list[str]:

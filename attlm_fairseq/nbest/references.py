@@ -42,10 +42,11 @@ def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile]
         without = next(found.file.path for found in matched if not found.by_id)
         raise InputError(f"its lines carry no ids of the lists, those of the other files do; {matched[0].file.force_order}", path=without)
     for found in matched:
-        if found.left_over and by == "id":
-            counts = f"{len(ids)} lists, {len(found.file.lines)} references with ids"
+        if found.left_over and by in ("id", "number"):
             name, count = found.left_over[0], len(found.left_over)
-            note(f"note: {found.file.path}: {count} references are of no list and left over, the first of id {name!r}: {counts}")
+            first = f"the first of id {name!r}" if by == "id" else f"the first of line number {name}"
+            counts = f"{len(ids)} lists, {len(found.file.lines)} references{' with ids' if by == 'id' else ''}"
+            note(f"note: {found.file.path}: {count} references are of no list and left over, {first}: {counts}")
     if matched[0].by_id and (twice := _repeated_id(lists)) is not None:
         note(f"WARNING: several lists have the id {twice!r}, and the same reference: if they are other utterances, it is wrong for some")
     if by is None and not any(found.by_id for found in matched) and (warning := sorted_as_text(ids)):

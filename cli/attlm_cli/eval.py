@@ -79,7 +79,7 @@ def eval_command(
       attlm eval test.json test.rescored.json --metric wer
       attlm eval test.json --config attlm.toml
     """
-    metric = measured.of(run or RunConfig())
+    metric = measured.of(run or measured.of_folder())
     check_source(refs.source, run, metric)
     decided = choice.apply(run or RunConfig(), metric)
     if run is not None or choice.weights or results.report or decided.decision.rule != "max":

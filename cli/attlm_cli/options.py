@@ -18,10 +18,10 @@ from attlm_fairseq.nbest.corrections.numbers import LANGUAGE
 from attlm_fairseq.nbest.external_metric import PREFIX
 from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.nbest.line_matching import By
-from attlm_fairseq.nbest.metric_spec import MetricSpec
+from attlm_fairseq.nbest.metric_spec import UNNAMED, MetricSpec
 from attlm_fairseq.nbest.metrics import Metric, make_metric
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, unused
+from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config, unused
 from attlm_fairseq.scoring.compute import parse_device
 from attlm_fairseq.text import TextPipeline, remarks
 from attlm_fairseq.verbs.configuration import metric_of
@@ -219,6 +219,18 @@ class MetricChoice:
     bleu_tokenize: str | None
     metric: str | None = None
     ter_case_sensitive: bool = False
+
+    def of_folder(self) -> RunConfig:
+        """Return a run that has nothing but the metric of the folder's ``attlm.toml``, unless ``--metric`` is given; log which."""
+        if self.metric or not DEFAULT_CONFIG.is_file():
+            return RunConfig()
+        spec = read_config(DEFAULT_CONFIG).metric
+        if spec.name == UNNAMED:
+            note(f"note: {DEFAULT_CONFIG} in this folder is for a metric of your own, which only --metric can name: this is WER")
+            return RunConfig()
+        if spec != RunConfig().metric:
+            note(f"note: {spec.name} is the metric of {DEFAULT_CONFIG} in this folder; --metric names another")
+        return RunConfig(metric=spec)
 
     def of(self, run: RunConfig | None = None) -> Metric:
         """Return the metric. Without ``--metric``, the other options change that of the run.

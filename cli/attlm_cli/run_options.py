@@ -83,7 +83,7 @@ MODELS = (
         "--config",
         type=click.Path(path_type=Path),
         help=f"Configuration with LMs, text steps and weights, as written by attlm tune. Default: {DEFAULT_CONFIG} "
-        "in this folder, unless --lm or --kenlm is given; attlm eval has no default.",
+        "in this folder, unless --lm or --kenlm is given; attlm eval reads only its metric.",
     ),
 )
 TRANSLATION_MODELS = (

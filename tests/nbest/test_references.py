@@ -605,3 +605,28 @@ def test_lists_without_own_references_are_left_out_if_asked_for(tmp_path):
     result = run("eval", tmp_path / "lists.jsonl", tmp_path / "other.txt", "--refs", tmp_path / "two.txt", "--partial-refs")
     assert [line.split()[1] for line in result.stdout.splitlines() if line.startswith(str(tmp_path))][:2] == ["50.00", "50.00"]
     refused("eval", tmp_path / "lists.jsonl")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": ["r1", "r2"], "b": ["s1"]}',
+        '{"id": "a", "refs": ["r1", "r2"], "hyps": [{"text": "x"}]}\n{"id": "b", "refs": ["s1"], "hyps": [{"text": "y"}]}\n',
+    ],
+)
+def test_several_references_by_id(tmp_path, text):
+    (tmp_path / "refs").write_text(text)
+    lists = [NbestList(name, [Hypothesis("x", {}, 1)], ()) for name in ("b", "a")]
+    found = attach_references(lists, read_references([str(tmp_path / "refs")]))
+    assert [nbest.references for nbest in found] == [("s1",), ("r1", "r2")]
+
+
+def test_references_by_number_that_are_of_no_list_are_told(tmp_path):
+    (tmp_path / "refs").write_text("r0\nr1\nr2\nr3\n")
+    lists = [NbestList(name, [Hypothesis("x", {}, 1)], ()) for name in ("0", "2")]
+    with collected() as notes:
+        found = attach_references(lists, read_references([str(tmp_path / "refs")]), "number")
+    assert [nbest.references for nbest in found] == [("r0",), ("r2",)]
+    assert [note for note in notes if "left over" in note] == [
+        f"note: {tmp_path / 'refs'}: 2 references are of no list and left over, the first of line number 1: 2 lists, 4 references"
+    ]

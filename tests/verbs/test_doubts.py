@@ -369,3 +369,16 @@ def test_a_table_that_lacks_a_column_says_which(tmp_path, monkeypatch):
     Path("other.csv").write_text("id,src,answer,score\n1,a b,x y,-1\n")
     told = refused("convert", "other.csv", "-o", "new.jsonl")
     assert "other.csv:1: found the header 'id,src,answer,score\\n': expected names of columns, among them an id (id, utt, ..)" in told
+
+
+@pytest.mark.usefixtures("folder")
+def test_eval_measures_by_the_metric_of_the_folder():
+    write("lists")
+    run("tune", "lists", "--kenlm", "lm.arpa", "--metric", "chrf", "--folds", 0, "-o", "attlm.toml")
+    told = run("eval", "lists")
+    assert "note: chrf is the metric of attlm.toml in this folder; --metric names another" in told.stderr
+    assert "CHRF" in told.stdout
+    assert "scored" not in told.stdout  # nothing is rescored
+    named = run("eval", "lists", "--metric", "wer")
+    assert "in this folder" not in named.stderr
+    assert "WER" in named.stdout

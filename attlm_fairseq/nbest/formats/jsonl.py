@@ -29,7 +29,7 @@ from attlm_fairseq.nbest.formats.json_text import (
     with_values,
     without_member,
 )
-from attlm_fairseq.nbest.formats.keys import NOT_READ, SCORES, is_score, is_score_column
+from attlm_fairseq.nbest.formats.keys import NOT_READ, OF_HYPOTHESES_TOO, REFERENCES, SCORES, TEXTS_OR_REFERENCES, is_score, is_score_column
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
     added_scores,
@@ -51,6 +51,7 @@ from attlm_fairseq.numeric import is_number
 
 _MATCHES = re.compile(r'\s*\{\s*["}]')
 _OF_LIST = frozenset(("id", "source", "ref", "sparse", "hyps"))
+NAMES_OF_REFERENCES = frozenset(REFERENCES).difference(OF_HYPOTHESES_TOO, TEXTS_OR_REFERENCES)  # that are nothing else
 _OF_HYPOTHESIS = frozenset(("text", SCORES, "times", *NOT_READ))
 
 
@@ -95,7 +96,10 @@ class JsonlFormat(NbestFormat):
 
 
 def _is_own(value: dict[str, Any]) -> bool:
-    """Return whether a first list is of this format: its hypotheses are objects with their scores, if any, under ``scores``."""
+    """Return whether a first list is of this format: its hypotheses are objects with their scores, if any, under ``scores``, and its
+    references, if any, are called ``ref``."""
+    if "ref" not in value and not NAMES_OF_REFERENCES.isdisjoint(value):
+        return False
     hypotheses = value.get("hyps")
     first = hypotheses[0] if isinstance(hypotheses, list) and hypotheses else None
     if not isinstance(first, dict) or "text" not in first or _column(value) is not None:
