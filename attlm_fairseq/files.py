@@ -350,7 +350,8 @@ def own_folder(place: Path, path: str) -> Iterator[Path]:
             raise InputError("another attlm is writing this: wait for it, or name another", path=path) from None
     try:
         for left in place.iterdir():
-            remove(left)
+            with contextlib.suppress(FileNotFoundError):  # a program that the killed process had started may still remove its own files
+                remove(left)
         yield place
     finally:
         with contextlib.suppress(FileNotFoundError):

@@ -229,7 +229,8 @@ class MetricChoice:
             note(f"note: {DEFAULT_CONFIG} in this folder is for a metric of your own, which only --metric can name: this is WER")
             return RunConfig()
         if spec != RunConfig().metric:
-            note(f"note: {spec.name} is the metric of {DEFAULT_CONFIG} in this folder; --metric names another")
+            after = f" after {','.join(map(str, spec.text.steps))}" if spec.text.steps else ""
+            note(f"note: {spec.name}{after} is the metric of {DEFAULT_CONFIG} in this folder; --metric names another")
         return RunConfig(metric=spec)
 
     def of(self, run: RunConfig | None = None) -> Metric:

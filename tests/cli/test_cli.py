@@ -854,7 +854,9 @@ def test_the_metric_may_see_another_text(folder):
     assert warning in run("tune", "gen", "--refs", "refs").stderr
     tuned = run("tune", "gen", "--refs", "refs", "--metric-text", steps)
     assert (warning in tuned.stderr, bool(re.search(r"^input 1-best +0\.00 ", tuned.stdout, re.MULTILINE))) == (False, True)
-    options = ("gen", "--weight", "rank=1", "--refs", "refs", "--report", "page.html")
+    assert "0.00" in (told := run("eval", "gen", "--refs", "refs")).stdout  # by the metric of attlm.toml, with its steps
+    assert f"note: wer after {steps} is the metric of attlm.toml in this folder; --metric names another" in told.stderr
+    options = ("gen", "--weight", "rank=1", "--refs", "refs", "--metric", "wer", "--report", "page.html")
     assert "--metric-text is for --mbr" in refused("rescore", "gen", "--weight", "rank=1", "-o", "out", "--metric-text", steps)
     assert warning in run("eval", *options).stderr
     assert warning not in run("eval", *options, "--metric-text", steps).stderr

@@ -427,7 +427,8 @@ def test_evaluation_and_a_second_tuning_measure_what_was_tuned(lists):
         run("tune", "good.json", "--kenlm", "lm.arpa", *given)
         assert signature in measured(*tuned)
         assert wer in measured(*tuned, "--metric", "wer")
-        assert wer in measured()
+        assert signature in measured()
+        assert wer in measured("--metric", "wer")
     assert "tok:none|smooth" in measured(*tuned, "--metric", "bleu", "--bleu-tokenize", "none")
     assert "case:mixed" in measured(*tuned)
     run("tune", "good.json")  # with the LMs and the metric of attlm.toml
@@ -437,6 +438,9 @@ def test_evaluation_and_a_second_tuning_measure_what_was_tuned(lists):
     run("tune", "good.json", "--metric", f"external:{sys.executable} -c 'import sys; [print(len(line)) for line in sys.stdin]'", *tuned)
     assert "[metric] the weights were tuned for a metric of your own" in refused("eval", "good.json", *tuned)
     assert wer in measured(*tuned, "--metric", "wer")
+    told = run("eval", "good.json")
+    assert "attlm.toml in this folder is for a metric of your own, which only --metric can name: this is WER" in told.stderr
+    assert "WER" in told.stdout
 
 
 def test_the_loss_of_unspaced_text_is_tokenised_as_the_metric_is(tmp_path, monkeypatch):
