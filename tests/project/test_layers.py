@@ -10,7 +10,8 @@ import attlm_fairseq
 
 PACKAGE = Path(attlm_fairseq.__file__).parent
 ARCHITECTURE = PACKAGE.parent / "docs" / "architecture.md"
-# Each imports folders before it, and the files beside the folders, which import none. `plugin.py` registers the tasks.
+# A folder may import those before it in this order. Modules of the package itself, such as `errors.py`, import no folder;
+# only `plugin.py` does, to register the tasks.
 ORDER = (
     *("text", "modules", "checkpoints", "scoring", "decoding", "models", "criterions", "tasks"),
     *("nbest", "cloze", "attention", "verbs"),
@@ -44,8 +45,8 @@ def test_folders_import_only_folders_before_them():
         for other in imports(file)
         if other not in ORDER[: place + 1]
     ]
-    beside = [path for path in PACKAGE.glob("*.py") if path.name != "plugin.py"]
-    wrong += [f"{path.name} imports {other}/" for path in beside for other in imports(path)]
+    modules = [file for file in PACKAGE.glob("*.py") if file.name != "plugin.py"]
+    wrong += [f"{file.name} imports {folder}/" for file in modules for folder in imports(file)]
     assert not wrong
 
 
