@@ -175,18 +175,14 @@ class DecoderLM(SharedByCopies):
 
     def select(self, states: LanguageModelState, rows: Tensor) -> LanguageModelState:
         """Return copies of the given rows (N,) in this order; rows may be repeated."""
-        if not isinstance(rows, Tensor) or rows.dtype not in (torch.int64, torch.int32):
-            found = f"a tensor of {rows.dtype}" if isinstance(rows, Tensor) else f"a {type(rows).__name__}"
-            raise TypeError(f"the rows are {found}: expected a tensor of row numbers, such as torch.tensor([0, 0, 3])")
+        _require_whole_numbers("rows", rows, "row numbers, such as torch.tensor([0, 0, 3])")
         return states.select(rows.to(self.device))
 
     def _checked(self, states: LanguageModelState, tokens: Tensor) -> Tensor:
         """Return the tokens; raises as ``step`` does."""
         if not isinstance(states, LanguageModelState):
             raise TypeError(f"the states are a {type(states).__name__}: expected those that start, step or select of this LM returned")
-        if not isinstance(tokens, Tensor) or tokens.dtype not in (torch.int64, torch.int32):
-            found = f"a tensor of {tokens.dtype}" if isinstance(tokens, Tensor) else f"a {type(tokens).__name__}"
-            raise TypeError(f"the tokens are {found}: expected a tensor of ids, such as torch.tensor([3, 7])")
+        _require_whole_numbers("tokens", tokens, "ids, such as torch.tensor([3, 7])")
         if (len(states.recurrent), len(states.memory), states.recurrent[0].shape[-1]) != self._layout:
             raise ValueError("the states are of another model than this LM")
         if tokens.shape != states.recurrent[0].shape[:1]:
@@ -236,3 +232,10 @@ class DecoderLM(SharedByCopies):
         if len(groups) == 1:
             return log_probs[0], after
         return torch.cat(log_probs)[torch.tensor(list(stepped)).argsort().to(self.device)], after
+
+
+def _require_whole_numbers(what: str, value: object, expected: str) -> None:
+    """Raise TypeError, which says ``what`` the value is, unless it is a tensor of int64 or int32."""
+    if not isinstance(value, Tensor) or value.dtype not in (torch.int64, torch.int32):
+        found = f"a tensor of {value.dtype}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise TypeError(f"the {what} are {found}: expected a tensor of {expected}")

@@ -18,7 +18,7 @@ OWN_SHARE = 0.25  # of the LM's words: a lexicon may be much smaller than an LM
 
 def name_of(lm: StatefulLM) -> str:
     """Return the file of an LM, or what it is."""
-    return str(getattr(lm, "path", None) or getattr(getattr(lm, "lm", None), "path", None) or type(lm).__name__)
+    return str(getattr(lm, "path", type(lm).__name__))
 
 
 def words_of(lm: StatefulLM) -> Sequence[str] | None:
@@ -32,7 +32,10 @@ def words_of(lm: StatefulLM) -> Sequence[str] | None:
 
 
 def warn_of_unknown(lm: StatefulLM, symbols: Sequence[str], known: int) -> None:
-    """Warn if an LM knows few of the ``symbols`` that a decoder looks up, of which it knows ``known``, and they are few of its own."""
+    """Warn if an LM knows few of the ``symbols`` that a decoder looks up. ``known`` is how many it knows.
+
+    If these are many of the LM's own words, there is no warning: the lexicon is larger than the LM.
+    """
     if not symbols or known >= FITTING_SHARE * len(symbols):
         return
     if isinstance(lm, KenLM):

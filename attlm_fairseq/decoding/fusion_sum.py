@@ -44,7 +44,8 @@ class FusionSum:
 
         Raises AttributeError for a fusion of your own without ``after``.
         """
-        return FusionSum(*(fusion.after(history) for fusion in self.fusions))  # type: ignore[attr-defined]  # no part of the contract
+        said = list(history)  # each of them reads it
+        return FusionSum(*(fusion.after(said) for fusion in self.fusions))  # type: ignore[attr-defined]  # no part of the contract
 
     def score(self, state: tuple[Any, ...], token: int) -> tuple[float, tuple[Any, ...]]:
         scored = [fusion.score(of_fusion, token) for fusion, of_fusion in zip(self.fusions, state, strict=True)]

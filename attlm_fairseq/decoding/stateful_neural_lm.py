@@ -22,7 +22,7 @@ from attlm_fairseq.modules.state import LanguageModelState
 class NeuralHistory(SharedByCopies):
     """``<s> w_1 .. w_n``, stored as its last token and the history before it. Equal histories are the same object.
 
-    Before the first word of a sentence that follows others stands one history for all of these, with the LM's ``state`` after them.
+    A sentence that follows others begins after a history that stands for all of them. It holds the LM's ``state`` after them.
     """
 
     __slots__ = ("__weakref__", "parent", "state", "token")
@@ -72,6 +72,11 @@ class StatefulNeuralLM(SharedByCopies):
     ) -> StatefulNeuralLM:
         """Load a model as ``DecoderLM.load`` does. ``cache_bytes`` limits the cache of states and distributions."""
         return cls(DecoderLM.load(path, dictionary, device, precision), cache_bytes)
+
+    @property
+    def path(self) -> Path:
+        """Return the checkpoint or folder."""
+        return self.lm.path
 
     @property
     def end(self) -> int:

@@ -106,7 +106,7 @@ def jackknife_command(
         "a step of --text": files_of_steps(learning.text),
         "the groups": files_of_groups(learning.folds_by),
     }
-    check_files(inputs, {"the output": output})
+    check_files(inputs, {"the output": output})  # which is no folder, as --texts is
     check_files(inputs, {"--texts": learning.texts, "the output": output}, folders=True)
     lms: dict[str, list[str]] = {}
     for name, file in lm:

@@ -111,6 +111,10 @@ def test_every_adapter_begins_after_sentences(lms, expected, tmp_path):
         assert total + after.end(state) == pytest.approx(expected, **CLOSE)
         assert fusion.start() != after.start()  # the fusion without sentences before is as it was
 
+    other = LookAheadWordLM(lms, texts)
+    read_once = FusionSum(whole, other).after(words for words in SAID)
+    assert read_once.fusions[1].start() != other.start()
+
     dictionary = Dictionary()
     for word in WORDS:
         dictionary.add_entry(word)
