@@ -6,7 +6,7 @@ import copy
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -83,6 +83,13 @@ NOT_OF = {
     "translation": (*_IN_CONTEXT, "temperature", "sentence_start", "sentence_end"),
 }
 """The attributes that an LMSpec with ``kenlm``, ``mixture`` or ``translation`` does not have."""
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "oov": parse_policy,
+    "neural_cache": parse_neural_cache,
+    "unigram_cache": parse_unigram_cache,
+}
 
 
 @dataclass(frozen=True)
@@ -207,15 +214,16 @@ class LMSpec:
             InputError: a file is neither a path nor the name of a cached model, or an option has another form or is for
                 another kind of LM.
         """
-        return replace(
-            cls.of_files("lm", files),
-            text=None if text is None else text_pipeline(text),
-            source_text=None if source_text is None else text_pipeline(source_text),
-            oov=parse_policy(oov) if isinstance(oov, str) else oov,
-            neural_cache=parse_neural_cache(neural_cache) if isinstance(neural_cache, str) else neural_cache,
-            unigram_cache=parse_unigram_cache(unigram_cache) if isinstance(unigram_cache, str) else unigram_cache,
-            **{"dictionary": dictionary, "adapt": adapt, **others},
-        )
+        given = {
+            "text": text,
+            "source_text": source_text,
+            "oov": oov,
+            "dictionary": dictionary,
+            "adapt": adapt,
+            "neural_cache": neural_cache,
+            "unigram_cache": unigram_cache,
+        }
+        return replace(cls.of_files("lm", files), **{name: parsed(name, value) for name, value in given.items()}, **others)
 
     @classmethod
     def of_loaded(cls, name: str, scorer: Scorer) -> LMSpec:
@@ -326,6 +334,16 @@ class LMSpec:
                 )
             return scorer
         return load_lm_files(self.files, self.name, self.ensemble_weights, self.dictionary, self.sentence_start, self.sentence_end, device)
+
+
+def parsed(field: str, value: Any) -> Any:
+    """Return the value of an attribute of LMSpec, if it is written as on the command line (``"500:0.2:0.15"``), else the value itself.
+
+    Raises InputError if it is written in another way.
+    """
+    if field in ("text", "source_text"):
+        return None if value is None else text_pipeline(value)
+    return _PARSERS[field](value) if field in _PARSERS and isinstance(value, str) else value
 
 
 def _renamed(scorer: Scorer, name: str) -> Scorer:

@@ -15,10 +15,11 @@ from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.metrics import make_metric as metric_of_name
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
+from attlm_fairseq.nbest.run.lm_changes import LM_CHANGES
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig, parse_devices
 from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
 from attlm_fairseq.scoring.lm_files import EXPECTED
-from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
+from attlm_fairseq.scoring.lm_spec import LMSpec, check_name, parsed
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline, text_pipeline
 from attlm_fairseq.text.pipeline import NO_STEPS
@@ -81,6 +82,7 @@ def run_config(
     corrector_languages: str | None = None,
     corrector_prefix: str | None = None,
     candidates: int | None = None,
+    lm_options: Mapping[str, Any] | None = None,
 ) -> RunConfig:
     """Build the configuration of a run: an optional base configuration, changed by the other arguments.
 
@@ -101,13 +103,15 @@ def run_config(
         corrector_languages: its languages as ``SOURCE:TARGET``, if it has several.
         corrector_prefix: a text before each of its inputs, as T5 has.
         candidates: maximum number of candidates added to each list by the table and the phrases.
+        lm_options: attributes of the LMs by name, as in ``LMSpec.of``: a value for all LMs that can have it, or values by the name of
+            the LM, such as ``{"oov": "penalty:-12", "temperature": {"neural": 1.2}}``.
 
     Returns:
         The configuration.
 
     Raises:
         InputError: a file cannot be read, two LMs have the same name, a text step or device is unknown, an argument is of
-            another type, or an LM is already loaded on another device.
+            another type, an LM is already loaded on another device, or an option fits no LM.
     """
     require_type("configuration", config, (RunConfig, str, os.PathLike, NoneType), "a RunConfig or an attlm.toml")
     require_type("decision", decision, (Decision, NoneType), "a Decision, such as Decision('mbr-wer')")
@@ -133,10 +137,24 @@ def run_config(
     of_corrector = {"corrector_languages": corrector_languages, "corrector_prefix": corrector_prefix}
     changes["candidates"] = run.candidates.changed(**of_candidates, **of_corrector, candidates=candidates)
     run = replace(run, **changes).with_weights(plain_weights(weights or {}))
+    run = _with_lm_options(run, lm_options or {})
     _require_files(run)
     if devices is not None or run.devices != RunConfig().devices:
         _require_devices_of_loaded(run)
     return run
+
+
+def _with_lm_options(run: RunConfig, options: Mapping[str, Any]) -> RunConfig:
+    """Return the run with these attributes of its LMs. Raises InputError if no LM can have one, no LM has a name, or a value is wrong."""
+    require_type("value of lm_options", options, Mapping, "a dictionary, such as {'temperature': 1.2}")
+    changes = {change.field: change for change in LM_CHANGES}
+    lms = {lm.name: lm for lm in run.lms}
+    for field, given in options.items():
+        if field not in changes:
+            raise InputError(f"the option {field!r} of LMs: expected one of {', '.join(changes)}")
+        for name, value in given.items() if isinstance(given, Mapping) else [(None, given)]:
+            changes[field].apply(lms, name, parsed(field, value), field)
+    return replace(run, lms=tuple(lms.values()))
 
 
 def _require_files(run: RunConfig) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -36,27 +35,20 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES as DEFAULT_CANDIDATES
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
+from attlm_fairseq.nbest.run.lm_changes import Named, numbered, with_dictionary, with_lm_changes
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, NORMALISERS, PRECISIONS, DeviceConfig, parse_device, parse_devices, parse_memory
 from attlm_fairseq.scoring.conversations import ContextSpec
-from attlm_fairseq.scoring.lm_files import OF_FAIRSEQ, find_lm, lm_kind
+from attlm_fairseq.scoring.lm_files import find_lm
 from attlm_fairseq.scoring.lm_spec import Direction, LMSpec, check_name
 from attlm_fairseq.text.pipeline import usage
 from attlm_fairseq.text.steps import KINDS
+from attlm_fairseq.verbs.configuration import run_config
 
 TRANSLATIONS: dict[str, Direction] = {"mt": "forward", "mt_right_to_left": "right-to-left", "mt_reverse": "reverse"}
 """Direction of a translation model, by the parameter of the option that gives it. That name is also the model's default name."""
 
-CANDIDATE_FIELDS = {
-    "corrections": "table",
-    "phrases": "phrases",
-    "corrector": "corrector",
-    "corrector_languages": "corrector_languages",
-    "corrector_prefix": "corrector_prefix",
-    "candidates": "candidates",
-}
-"""The attribute of a CandidateSpec that each parameter of ``CANDIDATES`` gives."""
-
-Named = tuple[str | None, Any]  # an option's value, for the LM of this name; None: for all LMs
+CANDIDATE_OPTIONS = ("corrections", "phrases", "corrector", "corrector_languages", "corrector_prefix", "candidates")
+"""The parameters of ``CANDIDATES``, and of ``run_config``."""
 
 
 def for_lms(name: str, kind: click.ParamType, told: str) -> Decorator:
@@ -318,14 +310,13 @@ def _run(only_if_named: bool, *, config: Path | None, context: ContextSpec | Non
     Raises InputError if a file or an option is wrong, or if an option about LMs is given and there are no LMs.
     """
     models = {name: options.pop(name, ()) for name in ("lm", "kenlm", *TRANSLATIONS)}
-    candidates = {name: options.pop(name, None) for name in CANDIDATE_FIELDS}
+    candidates = {name: options.pop(name, None) for name in CANDIDATE_OPTIONS}
     named = bool(config or any(models.values()))
     if not (named or only_if_named) and DEFAULT_CONFIG.is_file():
         config = DEFAULT_CONFIG
         note(f"note: LMs and settings of {DEFAULT_CONFIG} in this folder")
-    run = _with_models(read_config(config) if config else RunConfig(), models)
-    run = replace(run, candidates=run.candidates.changed(**{CANDIDATE_FIELDS[name]: value for name, value in candidates.items()}))
-    run = run if context is None else replace(run, context=context)
+    base = read_config(config) if config else RunConfig()
+    run = run_config(base, lms=_named_lms(base, models), context=context, **candidates)
     about_lms = [name for name in options if not (run.candidates.anything and name == "devices")]
     if not run.lms and (option := given_option(*about_lms)):  # ignored silently, the option would seem to have an effect
         raise InputError(
@@ -337,18 +328,19 @@ def _run(only_if_named: bool, *, config: Path | None, context: ContextSpec | Non
     return run if asked else None
 
 
-def _with_models(run: RunConfig, models: Mapping[str, Iterable[Named]]) -> RunConfig:
-    """Return the run with the LMs that the options give added. If default names are numbered, log which file has which name.
+def _named_lms(run: RunConfig, models: Mapping[str, Iterable[Named]]) -> dict[str, LMSpec]:
+    """Return the LMs that the options add to the run, by name. If default names are numbered, log which file has which name.
 
     Raises InputError if a name is not allowed or two LMs have it, or if an LM is neither a file nor a cached model.
     """
-    lms = {spec.name: spec for spec in run.lms}
+    taken = {spec.name for spec in run.lms}
+    lms: dict[str, LMSpec] = {}
     unnamed: dict[str, str] = {}  # files by default name
     for option, name, files in [(option, *given) for option, of_option in models.items() for given in of_option]:
         if name is None:
-            name = next(free for free in numbered(option) if free not in lms)
+            name = next(free for free in numbered(option) if free not in taken | lms.keys())
             unnamed[name] = ":".join(map(str, files))
-        elif check_name(name) in lms:
+        elif check_name(name) in taken | lms.keys():
             raise InputError(f"two LMs are called {name!r}; name them apart: --{option.replace('_', '-')} NAME=FILE")
         direction = TRANSLATIONS.get(option)
         lms[name] = (
@@ -358,7 +350,7 @@ def _with_models(run: RunConfig, models: Mapping[str, Iterable[Named]]) -> RunCo
         )
     if unnamed.keys() - models.keys():
         note(f"note: {', '.join(f'{name} is {files}' for name, files in unnamed.items())}; NAME=FILE gives another name")
-    return replace(run, lms=tuple(lms.values()))
+    return lms
 
 
 def _changed_run(
@@ -382,148 +374,6 @@ def _changed_run(
     else:
         placed = parse_devices(devices, precision, parse_memory(memory))
     if dictionary is not None:
-        if not any(fits := [_takes_dictionary(lm, dictionary) for lm in run.lms]):
-            raise InputError(
-                "--dict: there is no LM that it is for: expected a dict.txt for checkpoints of LMs, a folder for translation models",
-                path=dictionary,
-            )
-        run = replace(run, lms=tuple(replace(lm, dictionary=dictionary) if fit else lm for lm, fit in zip(run.lms, fits, strict=True)))
+        run = with_dictionary(run, dictionary)
     placed = tuple(replace(device, normaliser=normaliser) for device in placed)
     return replace(with_lm_changes(run, text=steps, **changes), devices=placed)
-
-
-def _takes_dictionary(lm: LMSpec, dictionary: Path) -> bool:
-    """Return whether ``--dict`` is for the LM: a folder is for translation models, a file for other checkpoints of fairseq."""
-    if lm.translation is not None or dictionary.is_dir():
-        return _is_translation(lm) and not _is_folder(lm) and dictionary.is_dir()
-    return any(lm_kind(path) in OF_FAIRSEQ for path in lm.checkpoints)
-
-
-@dataclass(frozen=True)
-class LMChange:
-    """An option that changes one attribute of LMs: ``--option NAME=VALUE`` of one LM, ``--option VALUE`` of all that it fits.
-
-    Attributes:
-        field: the attribute of LMSpec, and the option's name.
-        fits: the LMs that can have the attribute.
-        by_default: of these, the LMs that ``--option VALUE`` changes.
-        expected: what is missing if no LM fits.
-    """
-
-    field: str
-    fits: Callable[[LMSpec], bool] = lambda lm: True
-    by_default: Callable[[LMSpec], bool] = lambda lm: True
-    expected: str = "LM that it is for"
-
-    def apply(self, lms: dict[str, LMSpec], name: str | None, value: Any) -> None:
-        """Change the LM of this name, or all that the option is for.
-
-        Raises:
-            InputError: no LM has this name, or there is no LM that the option fits.
-        """
-        option = f"--{self.field.replace('_', '-')}"
-        if name is not None and name not in lms:
-            raise InputError(f"{option} {name}=..: no LM has this name; there are {', '.join(lms) or 'none'}")
-        chosen = [lm for lm in lms.values() if name in (None, lm.name) and self.fits(lm) and (name or self.by_default(lm))]
-        if not chosen:
-            raise InputError(f"{option}{f' {name}=..' if name else ''}: there is no {self.expected}")
-        lms |= {lm.name: replace(lm, **{self.field: value}) for lm in chosen}
-
-
-def _is_plain(lm: LMSpec) -> bool:
-    return not lm.mixture
-
-
-def _reads_sentences(lm: LMSpec) -> bool:
-    return not lm.uses_source
-
-
-def _is_translation(lm: LMSpec) -> bool:
-    return lm.translation is not None
-
-
-def _is_folder(lm: LMSpec) -> bool:
-    return lm.checkpoints[0].is_dir()
-
-
-def _has_checkpoints(lm: LMSpec) -> bool:
-    return bool(lm.checkpoints)
-
-
-def _holds(kind: str) -> Callable[[LMSpec], bool]:
-    """Return whether all checkpoints of an LM are of this kind. A translation model is of no kind."""
-    return lambda lm: bool(lm.checkpoints) and not lm.translation and all(lm_kind(path) == kind for path in lm.checkpoints)
-
-
-LM_CHANGES = (
-    LMChange("oov", lambda lm: not lm.translates_back, _is_plain),
-    LMChange("context_sentences", _is_plain, _reads_sentences),
-    LMChange("neural_cache", _is_plain, _holds("attlm")),
-    LMChange("unigram_cache", _is_plain, _reads_sentences),
-    LMChange("temperature", _is_plain, _holds("attlm")),
-    LMChange("adapt", _is_plain, _holds("attlm")),
-    LMChange("sentence_start", _has_checkpoints, _holds("huggingface"), "LM of Hugging Face"),
-    LMChange("sentence_end", _has_checkpoints, _holds("huggingface"), "LM of Hugging Face"),
-    LMChange("source_text", _is_translation, expected="translation model"),
-    LMChange("languages", _is_translation, _is_folder, "translation model of Hugging Face"),
-    LMChange("source_prefix", _is_translation, _is_folder, "translation model of Hugging Face"),
-    LMChange("only_close", by_default=_holds("masked"), expected="masked LM; for another LM give NAME=NUMBER"),
-)
-
-
-def with_lm_changes(
-    run: RunConfig,
-    *,
-    text: Iterable[Named] = (),
-    mixture: Iterable[Named] = (),
-    ensemble_weights: Iterable[Named] = (),
-    **changes: Iterable[Named],
-) -> RunConfig:
-    """Return the run with these changes of its LMs. ``changes``: by the fields of ``LM_CHANGES``.
-
-    Raises:
-        InputError: a change fits no LM, text steps are given twice, the file of an LM cannot be read, the name of a mixture is not
-            allowed or is that of another LM, a member of a mixture is not an LM, or ensemble weights do not fit exactly one ensemble.
-    """
-    text = list(text)
-    if twice := [name for place, (name, _) in enumerate(text) if name in [other for other, _ in text[:place]]]:
-        raise InputError(f"--text is given twice for {twice[0] or 'all LMs'}: join the steps by commas")
-    lms = {lm.name: lm for lm in run.lms}
-    for name, members in mixture:
-        lms |= _mixed(lms, name, members)
-    for name, shares in ensemble_weights:
-        lms |= _weighted(lms, name, shares)
-    for name, steps in text:
-        if name is None:
-            run = replace(run, text=steps)
-        else:
-            LMChange("text").apply(lms, name, steps)
-    for change in LM_CHANGES:
-        for name, value in changes.get(change.field, ()):
-            change.apply(lms, name, value)
-    return replace(run, lms=tuple(lms.values()))
-
-
-def _mixed(lms: dict[str, LMSpec], name: str | None, members: tuple[tuple[str, float], ...]) -> dict[str, LMSpec]:
-    name = name or next(name for name in numbered("mix") if name not in lms)
-    old = lms.get(check_name(name), LMSpec(name))
-    if old.kenlm or old.checkpoints:
-        raise InputError(f"--mixture {name}=..: {name!r} is one of the LMs already")
-    return {name: replace(old, mixture=members)}
-
-
-def _weighted(lms: dict[str, LMSpec], name: str | None, shares: tuple[float, ...]) -> dict[str, LMSpec]:
-    ensembles = [lm for lm in lms.values() if len(lm.checkpoints) > 1 and name in (None, lm.name)]
-    if len(ensembles) != 1:
-        raise InputError(f"--ensemble-weights: there are {len(ensembles)} ensembles {name or ''}; give NAME=NUMBER:NUMBER..")
-    [ensemble] = ensembles
-    if len(shares) != len(ensemble.checkpoints):
-        raise InputError(
-            f"--ensemble-weights: {ensemble.name} has {len(ensemble.checkpoints)} checkpoints: "
-            f"expected {len(ensemble.checkpoints)} numbers, not {len(shares)}"
-        )
-    return {ensemble.name: replace(ensemble, ensemble_weights=shares)}
-
-
-def numbered(name: str) -> Iterator[str]:
-    return chain([name], (f"{name}{number}" for number in count(2)))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import json
 import pickle
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,7 @@ from attlm_fairseq.files import sha256
 from attlm_fairseq.messages import collected, note
 from attlm_fairseq.nbest.run.config_file import read_config, write_config
 from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.oov_policy import parse_policy
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.text import parse_steps
 
@@ -588,3 +591,22 @@ def test_lines_of_other_threads_are_not_collected(caplog):
         note("WARNING: own")
     assert told == ["WARNING: own"]
     assert "WARNING: of another thread" in caplog.text
+
+
+def test_options_of_lms(folder):
+    config = attlm.run_config(lms={"n": "lm.pt", "kenlm": "lm.arpa"}, lm_options={"oov": "penalty:-7", "temperature": {"n": 1.5}})
+    assert [lm.oov for lm in config.lms] == [parse_policy("penalty:-7")] * 2
+    assert [lm.temperature for lm in config.lms] == [1.5, None]
+    assert attlm.run_config(config, lm_options={"temperature": 2.0}).lms[0].temperature == 2.0  # of the LMs that can have one
+    as_typed = attlm.LMSpec.of("lm.pt", neural_cache="50:0.5:0.1", oov="penalty:-7", temperature=1.5)
+    assert attlm.run_config(config, lm_options={"neural_cache": {"n": "50:0.5:0.1"}}).lms[0] == replace(as_typed, name="n")
+    for wrong, told in (
+        ({"heat": 1}, "the option 'heat' of LMs: expected one of oov, context_sentences, "),
+        ({"temperature": {"m": 1.5}}, "temperature m=..: no LM has this name; there are n, kenlm"),
+        ({"source_prefix": "x: "}, "source_prefix: there is no translation model of Hugging Face"),
+        ({"temperature": "hot"}, "temperature is 'hot', expected a number"),
+        ({"oov": "guess"}, "guess"),
+        (["oov"], "the value of lm_options is ['oov']"),
+    ):
+        with pytest.raises(attlm.InputError, match=re.escape(told)):
+            attlm.run_config(config, lm_options=wrong)
