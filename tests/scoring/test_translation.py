@@ -203,6 +203,8 @@ def test_options_of_lms_leave_translation_models_as_they_are(lists):
     for option, value in (("--unigram-cache", "mt=9:0.1"), ("--context-sentences", "mt=0")):
         told = refused("ppl", "source", "--mt", "transformer/mt.pt", *source, option, value)
         assert f"{option[2:].replace('-', '_')} is not for a translation model" in told
+    told = refused("tune", "lists", "--mt", "transformer/mt.pt", "--mt-reverse", "transformer/mt.pt", *source)
+    assert "mt and mt_reverse are one model in both directions of translation" in told
     assert "mt_reverse scores the source given the text" in refused("ppl", "source", *back, *source)
     assert "there is no LM that it is for" in refused("ppl", "source", "--kenlm", "lm.arpa", "--dict", "transformer")
     assert "there is no LM that it is for" in refused("score", "source", "--mt", "transformer/mt.pt", *source, "--dict", "lm.arpa")

@@ -151,9 +151,10 @@ class RunConfig:
 
         Raises:
             InputError: an LM cannot be loaded, an option does not fit its LM, the members of a mixture see different
-                words or cannot be mixed, or ``compute.normaliser`` has no effect on any LM.
+                words or cannot be mixed, one translation model is for both directions, or ``compute.normaliser`` has no effect on any LM.
         """
         texts = self.texts  # checked first: loading the files may take long
+        self._require_directions()
         found = [self._mixture(lm, texts[lm.name], compute) if lm.mixture else with_policy(lm.load(compute), lm.oov) for lm in self.scored]
         if compute.normaliser != "exact" and all(scorer.exact() is scorer for scorer in found):
             raise InputError(f"--normaliser {compute.normaliser} has no effect: it is for this package's neural LMs, and there is none")
@@ -169,6 +170,18 @@ class RunConfig:
         """
         lms = tuple(lm.in_memory(self.device) for lm in self.lms)
         return replace(self, lms=lms, text=self.text.in_memory(), decision=replace(self.decision, text=self.decision.text.in_memory()))
+
+    def _require_directions(self) -> None:
+        """Raise InputError if one model is to score the target given the source and the source given the target."""
+        first: dict[tuple[Any, ...], LMSpec] = {}
+        for lm in self.lms:
+            if lm.translation is not None:
+                other = first.setdefault((lm.checkpoints, lm.languages, lm.source_prefix), lm)
+                if other.translates_back != lm.translates_back:
+                    raise InputError(
+                        f"{other.name} and {lm.name} are one model in both directions of translation: give --mt-reverse the model from target "
+                        "to source; a multilingual one needs its languages (--languages NAME=SOURCE:TARGET)"
+                    )
 
     def _members(self, mixture: LMSpec) -> list[tuple[LMSpec, TextPipeline]]:
         """Return the LMs of a mixture with their text steps: their own, else the mixture's, else the run's."""
