@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from cli_runs import folder, refused, run  # noqa: F401 - a fixture
 from decision_lists import some_lists
 
 from attlm_fairseq import InputError, TuneOptions, evaluate, rescore, tune
-from attlm_fairseq.nbest.decision.confidence import AlignedAnswer, Confidence
+from attlm_fairseq.nbest.decision.confidence import AlignedAnswer, Confidence, words_of_pieces
 from attlm_fairseq.nbest.decision.decision import RULES, Decision, decide
 from attlm_fairseq.nbest.decision.posterior import posteriors
 from attlm_fairseq.nbest.features.within_lists import standard_deviation
@@ -186,6 +187,70 @@ def test_times_come_from_the_lists(tmp_path):
         line["hyps"][0]["times"] = times
         (tmp_path / "b.jsonl").write_text(json.dumps(line) + "\n")
         assert message in refused("rescore", tmp_path / "b.jsonl", "--weight", "am=1")
+
+
+def test_the_words_of_an_answer_are_those_of_its_text(tmp_path):
+    """Text steps divide a word, leave one out, or make other words of all: each word of the text keeps its time."""
+    line = {
+        "id": "u1",
+        "hyps": [{"text": "Yes - twenty-seventh.", "times": [[0.1, 0.4], [0.5, 0.6], [0.6, 1.0]]}, {"text": "yes twenty one"}],
+    }
+    (tmp_path / "a.jsonl").write_text(json.dumps(line) + "\n")
+    (tmp_path / "attlm.toml").write_text(
+        "[weights]\nrank = -1.0\n[confidence]\nscale = 1.0\ncoverage = 0.9\n"
+        '[decision]\nrule = "max"\n[decision.text]\nsteps = ["remove-punctuation", "lowercase"]\n'
+    )
+    written = json.loads(run("rescore", tmp_path / "a.jsonl", "--config", tmp_path / "attlm.toml").stdout)
+    of_first = pytest.approx(0.9 / (1 + math.exp(-1)), abs=1e-6)
+    assert written["word_confidences"] == [["Yes", 0.9], ["-", 0.9], ["twenty-seventh.", of_first]]
+    rows = parsed_ctm(run("rescore", tmp_path / "a.jsonl", "--config", tmp_path / "attlm.toml", "--to", "ctm").stdout)
+    assert [row[2:5] for row in rows] == [["0.10", "0.30", "Yes"], ["0.50", "0.10", "-"], ["0.60", "0.40", "twenty-seventh."]]
+    consensus = ["--consensus", "--scale", "1", "--to", "ctm", "--weight", "rank=-1", "--metric-text", "remove-punctuation,lowercase"]
+    rows = parsed_ctm(run("rescore", tmp_path / "a.jsonl", *consensus).stdout)
+    assert [row[2:5] for row in rows] == [["0.10", "0.30", "Yes"], ["0.60", "0.20", "twenty"], ["0.80", "0.20", "seventh"]]
+
+
+@pytest.mark.parametrize("text", ["a bc def", "- a", "a-b c", "--", ""])
+def test_words_of_pieces(text):
+    """Exactly, if each word is treated by itself; by the share of letters for steps over the whole text."""
+    by_word = parse_steps(["remove-punctuation", "lowercase"]).load()
+    prepared = [by_word.prepared(word).split() for word in text.split()]
+    assert words_of_pieces(text, by_word) == [place for place, of_word in enumerate(prepared) for _ in of_word]
+    joined = parse_steps(["join-subwords:bpe"]).load()
+    assert words_of_pieces("a@@ b cd e@@ f", joined) == [0, 2, 3]
+
+
+@pytest.mark.parametrize("rule", ["max", "consensus"])
+def test_times_are_in_order_whatever_the_answer(rule):
+    """Words of one recording, heard, joined, divided or left out by each hypothesis; some have no times."""
+    generator = np.random.default_rng(7)
+    decision = Decision(rule, scale=0.5)
+    for number in range(200):
+        hypotheses = []
+        for rank in range(1, 5):
+            words, times, begin = [], [], 0.0
+            for word in "abcdefg":
+                length = float(generator.choice([0.1, 0.3]))
+                kind = generator.integers(6)
+                heard = [[], [word * 2, word]][kind] if kind < 2 else [word]
+                bounds = np.linspace(begin, begin + length, len(heard) + 1).tolist() if heard else []
+                words += heard
+                times += pairwise(bounds)
+                begin += length + float(generator.choice([0.0, 0.2]))
+            timed = number == 0 or (rank > 1 and generator.random() < 0.6)
+            hypotheses.append(Hypothesis(" ".join(words), {"am": -float(generator.random())}, rank, times=tuple(times) if timed else ()))
+        nbest = NbestList("u", hypotheses)
+        decided = decide(nbest, WEIGHTS, decision)
+        sausage = AlignedAnswer.of(nbest, decided, WEIGHTS, decision).sausage(Confidence(), decision)
+        assert [word for word, _ in sausage.answer] == decided.hypotheses[0].text.split()
+        if not any(hypothesis.times for hypothesis in hypotheses):
+            assert sausage.times == ()
+            continue
+        if decided.hypotheses[0].times:
+            assert np.allclose(sausage.times, decided.hypotheses[0].times)
+        assert len(sausage.times) == len(sausage.answer)
+        assert all(end > begin for begin, end in sausage.times)
+        assert all(after[0] >= before[1] - 1e-9 for before, after in pairwise(sausage.times))
 
 
 def parsed_mesh(text: str) -> tuple[str, list[dict[str, float]]]:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import cast
 
 import numpy as np
 
@@ -20,6 +22,9 @@ from attlm_fairseq.nbest.decision.posterior import posteriors
 from attlm_fairseq.nbest.decision.rover import ConfusionNetwork, confusion_network, disputed, vote
 from attlm_fairseq.nbest.features.combination import combine
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, Sausage, WordShare
+from attlm_fairseq.text import TextPipeline
+
+SHORTEST_WORD = 0.05  # seconds: words without a time are not put into shorter gaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +51,13 @@ class AlignedAnswer:
     """The answer of a rescored list, aligned with the confusion network of its hypotheses.
 
     ``hypotheses`` are in input order, with totals (natural log). ``rows[k]`` is the index of a hypothesis that has the
-    answer's word in slot k.
+    answer's word in slot k. ``chosen`` is the index of the answer itself; None if a vote makes its text.
     """
 
     hypotheses: list[Hypothesis]
     network: ConfusionNetwork
     rows: list[int]
+    chosen: int | None = None
 
     @classmethod
     def of(cls, scored: NbestList, decided: NbestList, weights: Mapping[str, float], decision: Decision) -> AlignedAnswer:
@@ -61,11 +67,10 @@ class AlignedAnswer:
         if decision.makes_text:
             totals = np.array([hypothesis.total for hypothesis in hypotheses])
             votes = iter(vote(disputed(network), posteriors(totals, decision.scale)).tolist())
-            rows = [next(votes) if len(set(slot)) > 1 else 0 for slot in network.slots]
-        else:
-            rank = decided.hypotheses[0].rank
-            rows = [next(row for row, hypothesis in enumerate(hypotheses) if hypothesis.rank == rank)] * len(network.slots)
-        return cls(hypotheses, network, rows)
+            return cls(hypotheses, network, [next(votes) if len(set(slot)) > 1 else 0 for slot in network.slots])
+        rank = decided.hypotheses[0].rank
+        chosen = next(row for row, hypothesis in enumerate(hypotheses) if hypothesis.rank == rank)
+        return cls(hypotheses, network, [chosen] * len(network.slots), chosen)
 
     @property
     def totals(self) -> np.ndarray:
@@ -83,12 +88,16 @@ class AlignedAnswer:
         return np.array(found, dtype=bool).reshape(-1, len(self.hypotheses))
 
     def sausage(self, confidence: Confidence, decision: Decision) -> Sausage:
-        """Return the slots with posteriors, and the answer's words as written after the decision's text steps, with confidences."""
+        """Return the slots with posteriors, and the answer's words with confidences and times.
+
+        Words of an answer that is a hypothesis are those of its text. A text that a vote makes has the words after the decision's text
+        steps, as written.
+        """
         shares = posteriors(self.totals, confidence.scale)
         steps = written_text(decision.text)
         written = [steps.prepared(hypothesis.text).split() for hypothesis in self.hypotheses]
         place = [0] * len(written)  # in each hypothesis, of its word in the slot
-        slots, answer, times = [], [], []
+        slots, answer = [], []
         for slot, row in zip(self.network.slots, self.rows, strict=True):
             sums: dict[str, float] = {}
             as_written = {slot[row]: written[row][place[row]] if slot[row] else ""}
@@ -98,30 +107,110 @@ class AlignedAnswer:
             slots.append(tuple(sorted((WordShare(as_written[word], share) for word, share in sums.items()), key=lambda of: -of.share)))
             if slot[row]:
                 answer.append(WordShare(as_written[slot[row]], min(1.0, sums[slot[row]]) * confidence.coverage))
-                times.append(self._time(slot, row, written, place))
             place = [at + bool(word) for at, word in zip(place, slot, strict=True)]
+        times = self._times(decision.text)
+        if self.chosen is not None:
+            hypothesis = self.hypotheses[self.chosen]
+            of_word = words_of_pieces(hypothesis.text, decision.text)
+            text = hypothesis.text.split()
+            answer = _of_words(text, of_word, [share for _, share in answer], confidence.coverage)
+            if _is_timed(hypothesis):
+                times = list(hypothesis.times)
+            elif times:
+                times = [_span([times[piece] for piece in pieces]) for pieces in _pieces_of(of_word, len(text))]
         return Sausage(tuple(slots), tuple(answer), tuple(_filled(times)) if any(times) else ())
 
-    def _time(self, slot: Sequence[str], row: int, written: Sequence[Sequence[str]], place: Sequence[int]) -> tuple[float, float] | None:
-        """Return the time of a slot's word: from the answer's hypothesis, else from the first with a word there and times."""
-        for i in (row, *range(len(slot))):
-            times = self.hypotheses[i].times
-            if slot[i] and len(times) == len(written[i]):
-                return times[place[i]]
-        return None
+    def _times(self, steps: TextPipeline) -> list[tuple[float, float] | None]:
+        """Return the time of each compared word of the answer, from one hypothesis, so that they are in order; [] without times.
+
+        It is that with the most words of the answer. A slot in which it has no word has no time.
+        """
+        timed = [i for i, hypothesis in enumerate(self.hypotheses) if _is_timed(hypothesis)]
+        if not timed:
+            return []
+        common = self.agreement.sum(axis=0)
+        source = max(timed, key=lambda i: int(common[i]))
+        hypothesis = self.hypotheses[source]
+        of_word = words_of_pieces(hypothesis.text, steps)
+        parts: list[tuple[float, float]] = []
+        for word, pieces in enumerate(_pieces_of(of_word, len(hypothesis.times))):
+            parts += _shared(hypothesis.times[word], len(pieces))
+        times: list[tuple[float, float] | None] = []
+        next_part = iter(parts)
+        for slot, row in zip(self.network.slots, self.rows, strict=True):
+            time = next(next_part) if slot[source] else None
+            if slot[row]:
+                times.append(time)
+        return times
+
+
+def _is_timed(hypothesis: Hypothesis) -> bool:
+    return 0 < len(hypothesis.times) == len(hypothesis.text.split())
+
+
+def words_of_pieces(text: str, steps: TextPipeline) -> list[int]:
+    """Return for each word of the text after the steps, from which word of the text it comes, in order.
+
+    It is exact for steps that treat each word by itself. Else a word comes from the one at the same share of the letters.
+    """
+    words = text.split()
+    prepared = steps.prepared(text).split()
+    pieces = [steps.prepared(word).split() for word in words]
+    if [piece for of_word in pieces for piece in of_word] == prepared:
+        return [place for place, of_word in enumerate(pieces) for _ in of_word]
+    ends = np.cumsum([len(word) for word in words]) / max(1, sum(map(len, words)))
+    lengths = np.array([len(piece) for piece in prepared], dtype=float)
+    middles = (np.cumsum(lengths) - lengths / 2) / max(1.0, lengths.sum())
+    return np.minimum(np.searchsorted(ends, middles), len(words) - 1).tolist()
+
+
+def _pieces_of(of_word: Sequence[int], count: int) -> list[list[int]]:
+    """Return the places of the pieces of each of ``count`` words."""
+    pieces: list[list[int]] = [[] for _ in range(count)]
+    for place, word in enumerate(of_word):
+        pieces[word].append(place)
+    return pieces
+
+
+def _of_words(text: Sequence[str], of_word: Sequence[int], confidences: Sequence[float], coverage: float) -> list[WordShare]:
+    """Return the confidence of each word of a text: the lowest of its pieces. One without, such as a sign, has that of the word before."""
+    found: list[float | None] = [min((confidences[i] for i in pieces), default=None) for pieces in _pieces_of(of_word, len(text))]
+    before = next((share for share in found if share is not None), coverage)
+    answer = []
+    for word, share in zip(text, found, strict=True):
+        before = before if share is None else share
+        answer.append(WordShare(word, before))
+    return answer
+
+
+def _span(times: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
+    known = [time for time in times if time is not None]
+    return (known[0][0], known[-1][1]) if known else None
+
+
+def _shared(time: tuple[float, float], count: int) -> list[tuple[float, float]]:
+    """Divide a time evenly among ``count`` words."""
+    bounds = np.linspace(*time, count + 1).tolist() if count else [0.0]
+    return list(pairwise(bounds))
 
 
 def _filled(times: Sequence[tuple[float, float] | None]) -> list[tuple[float, float]]:
-    """Return the times with gaps filled: words without a time share the gap evenly; without a gap, or at the end, they last 0 s."""
-    found: list[tuple[float, float]] = []
-    for place, time in enumerate(times):
-        if time is None:
-            begin = found[-1][1] if found else 0.0
-            later = [(after, known[0]) for after, known in enumerate(times[place:]) if known]
-            until, next_begin = later[0] if later else (1, begin)
-            time = (begin, begin + max(0.0, next_begin - begin) / until)
-        found.append(time)
-    return found
+    """Return the times of all words, if at least one has a time.
+
+    Words without one divide the gap before the next word that has one. If it is too short for them, and at the end, they share the time
+    of the word before them, at the beginning that of the first word that has one.
+    """
+    known = [place for place, time in enumerate(times) if time is not None]
+    filled: list[tuple[float, float]] = []
+    for place, until in zip(known, [*known[1:], len(times)], strict=True):
+        time = cast("tuple[float, float]", times[place])
+        start, others = len(filled), until - place - 1
+        gap = (time[1], cast("tuple[float, float]", times[until])[0]) if until < len(times) else time[1:] * 2
+        if others and gap[1] - gap[0] >= others * SHORTEST_WORD:
+            filled += [*_shared(time, place + 1 - start), *_shared(gap, others)]
+        else:
+            filled += _shared(time, until - start)
+    return filled
 
 
 def with_confidences(

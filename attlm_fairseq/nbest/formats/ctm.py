@@ -10,7 +10,7 @@ from attlm_fairseq.nbest.formats.lines import distinct, quoted
 from attlm_fairseq.nbest.nbest_list import NbestList, Sausage
 
 CHANNEL = "1"
-NO_TIMES = ";; no times in the lists: word n of an utterance begins at n - 1 seconds and lasts 1 second\n"
+NO_TIMES = ";; no times in {}: word n of an utterance begins at n - 1 seconds and lasts 1 second\n"
 
 
 def write_ctm(lists: Iterable[NbestList], path: str) -> None:
@@ -22,12 +22,12 @@ def write_ctm(lists: Iterable[NbestList], path: str) -> None:
     """
     told = False
     with whole_file(path) as out:
-        for nbest in distinct(lists, "ctm"):
+        for place, nbest in enumerate(distinct(lists, "ctm")):
             if not nbest.id or re.search(r"\s", nbest.id) or nbest.id.startswith(";;"):
                 raise nbest.error(f"the id {quoted(nbest.id)} is empty, has white space in it or begins with ;; - ctm lines cannot hold it")
             assert nbest.sausage is not None, "a list without confidences"
             if not told and nbest.sausage.answer and not nbest.sausage.times:
-                out.write(NO_TIMES)
+                out.write(NO_TIMES.format(f"the list {nbest.id} and others" if place else "the lists"))
                 told = True
             out.writelines(_lines(nbest.id, nbest.sausage))
 

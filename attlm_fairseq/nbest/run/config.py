@@ -179,8 +179,8 @@ class RunConfig:
                 other = first.setdefault((lm.checkpoints, lm.languages, lm.source_prefix), lm)
                 if other.translates_back != lm.translates_back:
                     raise InputError(
-                        f"{other.name} and {lm.name} are one model in both directions of translation: give --mt-reverse the model from target "
-                        "to source; a multilingual one needs its languages (--languages NAME=SOURCE:TARGET)"
+                        f"{other.name} and {lm.name} are one model in both directions of translation: give --mt-reverse the model from "
+                        "target to source; a multilingual one needs its languages (--languages NAME=SOURCE:TARGET)"
                     )
 
     def _members(self, mixture: LMSpec) -> list[tuple[LMSpec, TextPipeline]]:
