@@ -7,7 +7,7 @@ The rule for a file with one text per line:
 | ``"order"`` | line i belongs to list i; there are as many lines as lists |
 | ``"number"`` | the list's id is the line number, counted from 0; some lines may match no list |
 | ``"id"`` | every line carries an utterance id, ``id text`` or ``text (id)``; some lines may match no list |
-| None | by id if the lines carry distinct ids, exactly those of the lists; else by order |
+| None | by id if the lines carry distinct ids, exactly those of the lists; else by order, and ids in that order are no words |
 
 Without ``by``, an ambiguous file is refused, and the message names the option that decides. A file is ambiguous if only
 some lines carry ids of the lists, if the lines carry other ids, or if the lists' ids are the line numbers in another
@@ -39,12 +39,16 @@ def check_by(by: By | None) -> None:
 
 @dataclass(frozen=True)
 class MatchedLines:
-    """The text of each list, in the order of the lists, and the ids of lines that belong to no list."""
+    """The text of each list, in the order of the lists, and the ids of lines that belong to no list.
+
+    ``in_order``: line i has the id of list i, and some lists have the same id.
+    """
 
     file: TextFile
     texts: list[str]
     by_id: bool = False
     left_over: Sequence[str] = ()
+    in_order: bool = False
 
 
 def match_lines(ids: Sequence[str], file: TextFile, by: By | None = None) -> MatchedLines:
@@ -102,6 +106,8 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
         names = [name for name, _ in lines]
         known = set(ids).intersection(names)
         texts = dict(lines)
+        if names == list(ids) and len(texts) < len(names) > 1:
+            return MatchedLines(file, [text for _, text in lines], True, in_order=True)
         if by is None and all(map(str.isdecimal, ids)) and not all(map(str.isdecimal, names)):
             known = set()  # a number may be the first word of a text
         if len(texts) == len(names) and len(known) == len(set(ids)) and ids:
@@ -114,7 +120,7 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
                     line=names.index(left_over[0]) + 1 if file.ids is None else None,
                 )
             return MatchedLines(file, [texts[name] for name in ids], True, left_over)
-        if 2 * len(known) > len(names) or (known and by == "id"):
+        if 2 * sum(name in known for name in names) > len(names) or (known and by == "id"):
             problem = problem or _why_not(ids, names)
         elif by is None and (file.ids is not None or like_ids(lines) or numbered_last(file.lines, lines) or _same_numbers(ids, names)):
             problem = problem or f"its lines carry ids such as {names[0]!r}, which no list has (the first is {ids[0] if ids else ''!r})"

@@ -46,6 +46,7 @@ class Hypothesis:
         lm_scores: scores added by rescoring, by LM name (natural log, summed over words and sentence end).
         total: the weighted sum of all scores, set by rescoring.
         times: start and end of each word in seconds; empty if unknown.
+        confidences: the recogniser's own confidence of each word; empty if unknown.
         verbatim: the hypothesis as it stands in its file, so that unchanged parts can be written back exactly.
     """
 
@@ -55,6 +56,7 @@ class Hypothesis:
     lm_scores: dict[str, float] = field(default_factory=dict)
     total: float | None = None
     times: tuple[tuple[float, float], ...] = ()
+    confidences: tuple[float, ...] = ()
     verbatim: HypothesisText | None = None
 
 

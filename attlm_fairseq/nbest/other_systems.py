@@ -11,6 +11,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, find_format, format_of, open_nbest
+from attlm_fairseq.nbest.formats.ctm import CtmFormat
 from attlm_fairseq.nbest.formats.text import TextFormat
 from attlm_fairseq.nbest.line_matching import By, match_lines
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
@@ -18,7 +19,7 @@ from attlm_fairseq.nbest.reference_files import REFS_BY, TEXT, TextFile, ctm_fil
 
 
 def read_texts(path: str, by: By | None = None) -> list[NbestList]:
-    """Read one text per line, or the texts of a CTM file, as lists of one hypothesis. Ids come from the lines, or are their positions.
+    """Read one text per line as lists of one hypothesis. Ids come from the lines, or are their positions.
 
     Args:
         path: the file.
@@ -28,11 +29,7 @@ def read_texts(path: str, by: By | None = None) -> list[NbestList]:
     Raises:
         InputError: the file cannot be read, or not every line has an id of its own.
     """
-    text = "".join(TextSource(path, "one text per line").pieces())
-    ctm = ctm_file(path, without_ends(list(TextSource(path, text=text).lines())))
-    if ctm is not None and ctm.ids is not None:
-        return [_one_text(name, words) for name, words in zip(ctm.ids, ctm.lines, strict=True)]
-    return list(TextFormat("order" if by == "number" else by).read(TextSource(path, text=text)))
+    return list(TextFormat("order" if by == "number" else by).read(TextSource(path, "one text per line")))
 
 
 def read_further(
@@ -60,6 +57,8 @@ def read_further(
     form = None if format_name == TEXT else named or format_of(source.head)
     text = "".join(source.pieces())
     lines = list(TextSource(path, text=text).lines())
+    if isinstance(form, CtmFormat):  # without a line for an utterance without words
+        form = named = None
     if form is not None and (isinstance(form, TextFormat) or form.name not in LIKE_TEXT or len(lines) != len(first)):
         return in_order_of(first, list(form.read(TextSource(path, text=text))), path, first_path)
     if named is not None:
@@ -71,10 +70,11 @@ def read_further(
     ids = [nbest.id for nbest in first]
     try:
         texts = without_ends(lines)
-        found = match_lines(ids, ctm_file(path, texts, option) or TextFile(path, texts, option=option), by)
+        file = ctm_file(path, texts, option) or TextFile(path, texts, option=option)
+        found = match_lines(ids, file, by)
     except InputError as error:
         raise InputError(f"{error}{f'; if it holds n-best lists, say --format {form.name}' if form else ''}") from None
-    if format_name != TEXT:
+    if format_name != TEXT and not file.sparse:
         note(f"note: {path} is not an n-best list: read as one text per line{', with ids' if found.by_id else ''}")
     return [_one_text(name, text) for name, text in zip(ids, found.texts, strict=True)]
 

@@ -19,6 +19,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import format_of, keys
+from attlm_fairseq.nbest.formats.ctm import CtmFormat
 from attlm_fairseq.nbest.formats.json_text import DECODER, first_value, members_in
 from attlm_fairseq.nbest.formats.lines import one_line, quoted, whole_lines
 from attlm_fairseq.nbest.formats.table import ReferenceCsv, ReferenceTsv
@@ -35,9 +36,6 @@ _STM = re.compile(  # file, channel, speaker, begin, end, perhaps a label, words
     r"\s*(?P<id>\S+)\s+(?P<channel>\S+)\s+\S+\s+(?P<begin>[0-9]+(?:\.[0-9]*)?)\s+(?P<end>[0-9]+(?:\.[0-9]*)?)"
     r"(?:\s+(?P<label><(?!(?i:unk)>)[^<>\s]*>))?(?P<text>\s.*)?",
     re.DOTALL,
-)
-_CTM = re.compile(
-    r"\s*(?P<id>\S+)\s+(?P<channel>\S+)\s+(?P<begin>[0-9]+(?:\.[0-9]*)?)\s+[0-9]+(?:\.[0-9]*)?\s+(?P<word>\S+)(?:\s+-?[0-9.e+-]+)?\s*"
 )
 _STM_IGNORED = "ignore_time_segment_in_scoring"  # the text of a segment that no scorer counts
 _STM_MARKUP = re.compile(r"(?:^|\s)(?:[{}]|\([^()\s]+\))(?=\s|$)")  # alternatives `{ a / b }` and words that may be missing `(uh)`
@@ -118,20 +116,14 @@ def _text_lines(path: str, source: TextSource) -> TextFile:
 def ctm_file(path: str, lines: Sequence[str], option: str = REFS_BY) -> TextFile | None:
     """Return the text of each recording of a CTM file, its words in the order of their begin times; None for any other file.
 
-    Raises InputError if a recording has words of two channels.
+    Raises InputError if the file is damaged, or a recording has words of two channels.
     """
-    rows = {number: line for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith(";;")}
-    found = {number: row for number, line in rows.items() if (row := _CTM.fullmatch(line))}
-    if not found or len(found) < len(rows):
+    text = "".join(f"{line}\n" for line in lines)
+    if not CtmFormat().matches(text):
         return None
-    words: dict[str, list[tuple[float, str]]] = {}
-    channels: dict[str, str] = {}
-    for number, row in found.items():
-        _one_channel(channels, row, path, number)
-        words.setdefault(row["id"], []).append((float(row["begin"]), row["word"]))
+    found = list(CtmFormat().read(TextSource(path, text=text)))
     note(f"note: {path} is read as CTM: the ids are those of the recordings, and a list without a line has no words")
-    texts = [" ".join(word for _, word in sorted(of_recording, key=itemgetter(0))) for of_recording in words.values()]
-    return TextFile(path, texts, list(words), option, sparse=True)
+    return TextFile(path, [nbest.hypotheses[0].text for nbest in found], [nbest.id for nbest in found], option, sparse=True)
 
 
 def _segment(line: str) -> re.Match[str] | None:

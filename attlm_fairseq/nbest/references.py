@@ -9,8 +9,10 @@ from dataclasses import replace
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.formats import source_of
+from attlm_fairseq.nbest.formats.ctm import CtmFormat
 from attlm_fairseq.nbest.line_matching import By, keyed_of, match_lines, sorted_as_text
-from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.reference_files import TextFile
 
 
@@ -22,7 +24,8 @@ def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile]
     Args:
         lists: the lists.
         references: files that replace the lists' own references; None: every list must have its own.
-        by: how lines are matched with lists; see ``line_matching``.
+        by: how lines are matched with lists; see ``line_matching``. With None, references of utterances of which a CTM file has no line
+            get a list without words.
 
     Raises:
         InputError: a list has no reference, or a file does not fit the lists.
@@ -36,6 +39,8 @@ def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile]
             raise bare[0].error(f"list {bare[0].id!r} has no reference{others}: give files with one line per list (--refs){some}")
         note_silence([nbest.references for nbest in lists], "the lists' own references")
         return lists
+    if by is None and is_ctm(lists):
+        lists += silent_lists(lists, _ids_of(references[0], lists), "; --refs-by id leaves them out")
     ids = [nbest.id for nbest in lists]
     matched = [match_lines(ids, file, by) for file in references]
     if len({found.by_id for found in matched}) > 1:
@@ -47,13 +52,34 @@ def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile]
             first = f"the first of id {name!r}" if by == "id" else f"the first of line number {name}"
             counts = f"{len(ids)} lists, {len(found.file.lines)} references{' with ids' if by == 'id' else ''}"
             note(f"note: {found.file.path}: {count} references are of no list and left over, {first}: {counts}")
-    if matched[0].by_id and (twice := _repeated_id(lists)) is not None:
+    if matched[0].by_id and not matched[0].in_order and (twice := _repeated_id(lists)) is not None:
         note(f"WARNING: several lists have the id {twice!r}, and the same reference: if they are other utterances, it is wrong for some")
     if by is None and not any(found.by_id for found in matched) and (warning := sorted_as_text(ids)):
         note(warning)
     given = [_given(texts) for texts in zip(*(found.texts for found in matched), strict=True)]
     note_silence(given, str(matched[0].file.path))
     return [replace(nbest, references=texts) for nbest, texts in zip(lists, given, strict=True)]
+
+
+def is_ctm(lists: Sequence[NbestList]) -> bool:
+    """Return whether the lists are of a CTM file, which has no line for an utterance without words."""
+    return bool(lists) and all(isinstance(source_of(nbest), CtmFormat) for nbest in lists)
+
+
+def silent_lists(lists: Sequence[NbestList], names: Iterable[str], advice: str = "") -> list[NbestList]:
+    """Return a list without words for each id that the lists of a CTM file do not have. Logs how many there are."""
+    known = {nbest.id for nbest in lists}
+    silent = [NbestList(name, [Hypothesis("", rank=1)], path=lists[0].path) for name in dict.fromkeys(names) if name not in known]
+    if silent:
+        told = f"{len(silent)} utterances have no line, and so no words, the first of id {silent[0].id!r}{advice}"
+        note(f"note: {lists[0].path}: {told}")
+    return silent
+
+
+def _ids_of(file: TextFile, lists: Sequence[NbestList]) -> list[str]:
+    """Return the ids in a file that has those of all lists; none for another file."""
+    known = {nbest.id for nbest in lists}
+    return next((names for way in keyed_of(file) if known <= {*(names := [name for name, _ in way])}), [])
 
 
 def _repeated_id(lists: Iterable[NbestList]) -> str | None:

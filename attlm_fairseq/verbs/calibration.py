@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.decision.confidence import Confidence
+from attlm_fairseq.nbest.decision.confidence import Confidence, words_of_pieces
 from attlm_fairseq.nbest.decision.decision import Decision, compared_text
 from attlm_fairseq.nbest.fingerprints import LEARNED_SHARE, known_share
 from attlm_fairseq.nbest.metrics import Metric
@@ -55,7 +55,8 @@ def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: 
     """Measure how well word confidences match reality, on lists that scale and coverage were not fitted on.
 
     The scale and coverage of ``run`` are used if they exist and were tuned on other lists. Otherwise they are fitted by
-    cross-validation: the lists of each fold get the values fitted on the other folds.
+    cross-validation: the lists of each fold get the values fitted on the other folds. If each list is one hypothesis with
+    confidences of its own, as in CTM, these are measured.
 
     Args:
         lists: scored lists with references.
@@ -64,10 +65,12 @@ def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: 
         utterances: utterance number of each list (N,). Lists of the same utterance stay in one fold.
 
     Raises:
-        InputError: the metric does not count words, or there are fewer than two utterances.
+        InputError: the metric does not count words, there are fewer than two utterances, or a confidence is not from 0 to 1.
     """
     words = judged_words(lists, metric, run.weights, run.decision)
     right = words.all_right
+    if (own := _own_confidences(lists, metric)) is not None:
+        return Calibration.of(own, right, None)
     if run.confidence is not None and known_share(lists.references, run.tuned_on) <= LEARNED_SHARE:
         return Calibration.of(run.confidence.coverage * words.posteriors(run.confidence.scale), right, run.confidence)
     folds = min(FOLDS, len(set(utterances.tolist())))
@@ -80,3 +83,20 @@ def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: 
         for i in np.flatnonzero(fold_of == fold).tolist():
             found[i] = fitted.coverage * words.of_lists([i]).posteriors(fitted.scale)
     return Calibration.of(np.concatenate(found), right, None, folds)
+
+
+def _own_confidences(lists: MeasuredLists, metric: Metric) -> np.ndarray | None:
+    """Return the confidence of each compared word, as the lists' file gives it; None if it does not give all.
+
+    A part of a word has the confidence of the word. Raises InputError for a confidence that is not from 0 to 1.
+    """
+    text = compared_text(metric).load()
+    found: list[float] = []
+    for nbest in lists.lists:
+        [hypothesis, *others] = nbest.hypotheses
+        if others or len(hypothesis.confidences) != len(hypothesis.text.split()):
+            return None
+        if wrong := [share for share in hypothesis.confidences if not 0 <= share <= 1]:
+            raise nbest.error(f"list {nbest.id!r} has the confidence {wrong[0]:g}: expected a number from 0 to 1")
+        found += [hypothesis.confidences[word] for word in words_of_pieces(hypothesis.text, text)]
+    return np.array(found) if found else None

@@ -11,6 +11,7 @@ from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names
 from attlm_fairseq.nbest.formats.as_read import extras_of, tell_of_left_out
 from attlm_fairseq.nbest.line_matching import By, check_by
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.references import is_ctm, silent_lists
 from attlm_fairseq.scoring.lm_spec import check_name
 from attlm_fairseq.verbs.arguments import require_type
 from attlm_fairseq.verbs.fit_of_references import warn_of_other_utterances
@@ -49,6 +50,9 @@ def combine(systems: Mapping[str, Lists], *, texts_by: By | None = None) -> list
     for name in systems:
         check_name(name)
     lists = list(lists_or_texts(first))
+    if is_ctm(lists):
+        names = {nbest.id: None for _, other in others if is_file(other) and str(other) != "-" for nbest in lists_or_texts(other)}
+        lists += silent_lists(lists, names) if names.keys() & {nbest.id for nbest in lists} else []
     label = str(first) if is_file(first) else first_name
     labels = (str(other) if is_file(other) else name for name, other in others)
     check_by(texts_by)

@@ -99,7 +99,8 @@ def _after(text: TextPipeline, lists: Iterable[NbestList]) -> Iterator[NbestList
         hypotheses = []
         for hypothesis in nbest.hypotheses:
             new = text.prepared(hypothesis.text)
-            hypotheses.append(replace(hypothesis, text=new, times=hypothesis.times if len(new.split()) == len(hypothesis.times) else ()))
+            times = hypothesis.times if len(new.split()) == len(hypothesis.times) else ()
+            hypotheses.append(replace(hypothesis, text=new, times=times, confidences=()))
         yield replace(nbest, hypotheses=hypotheses, references=tuple(map(text.prepared, nbest.references)))
 
 

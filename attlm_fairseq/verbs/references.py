@@ -14,7 +14,7 @@ from attlm_fairseq.nbest.external_metric import with_source
 from attlm_fairseq.nbest.line_matching import By, check_by
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.reference_files import read_references
-from attlm_fairseq.nbest.references import attach_references, with_known_references
+from attlm_fairseq.nbest.references import attach_references, is_ctm, silent_lists, with_known_references
 from attlm_fairseq.verbs.arguments import FilePath, require_type, shown
 from attlm_fairseq.verbs.lists import SourceFile
 
@@ -89,6 +89,8 @@ def _with_references(lists: Iterable[NbestList], references: References | None) 
     if (files := reference_files(references)) is not None:
         return files.attach(lists)
     if isinstance(references, Mapping):
+        lists = list(lists)
+        lists += silent_lists(lists, references) if is_ctm(lists) else []
         found = [_with_own(nbest, references.get(nbest.id), "there is no reference of this id") for nbest in lists]
         known = {nbest.id for nbest in found}
         if left_over := [name for name in references if name not in known]:

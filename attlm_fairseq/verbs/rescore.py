@@ -216,6 +216,8 @@ def _collector(run: RunConfig) -> _Writer:
 def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput, run: RunConfig) -> _Writer:
     """Return the writer for this output. Raises InputError if the output cannot hold what the decision makes."""
     path, to = os.fspath(output.path), output.to
+    if to == "same" and run.adds_candidates and form is not None and form.name in OF_WORDS:
+        to = form.name  # its own lines cannot hold other words
     if to in OF_WORDS:
         if run.confidence is None:
             note("note: the confidences are posteriors at scale 1: `attlm tune --confidence` fits them to how often words are right")

@@ -189,6 +189,21 @@ def test_times_come_from_the_lists(tmp_path):
         assert message in refused("rescore", tmp_path / "b.jsonl", "--weight", "am=1")
 
 
+def test_confidences_of_a_ctm_file_are_measured_as_they_are(tmp_path):
+    rows = [("u1", "Yes", 0.9), ("u1", "twenty-one.", 0.6), ("u2", "No", 0.3), ("u3", "a", 0.8)]
+    lines = [f"{name} 1 {place}.0 1.0 {word} {share}" for place, (name, word, share) in enumerate(rows)]
+    (tmp_path / "a.ctm").write_text("\n".join(lines) + "\n")
+    (tmp_path / "ref").write_text("u1 yes twenty two\nu2 no\nu3 b\nu4 silence missed\n")
+    options = ["eval", tmp_path / "a.ctm", "--refs", tmp_path / "ref", "--metric-text", "remove-punctuation,lowercase", "--confidence"]
+    found = json.loads(run(*options, "--json").stdout)
+    shares, right = np.array([0.9, 0.6, 0.6, 0.3, 0.8]), np.array([True, True, False, True, False])
+    assert found["confidence"]["nce"] == pytest.approx(normalised_cross_entropy(shares, right), abs=1e-6)
+    assert "as the file gives them" in run(*options).stdout
+    assert found["systems"][0]["score"] == pytest.approx(100 * 4 / 7, abs=0.01)  # two substitutions, two deletions of u4
+    (tmp_path / "a.ctm").write_text(lines[0].replace("0.9", "90") + "\n")
+    assert "list 'u1' has the confidence 90: expected a number from 0 to 1" in refused(*options)
+
+
 def test_the_words_of_an_answer_are_those_of_its_text(tmp_path):
     """Text steps divide a word, leave one out, or make other words of all: each word of the text keeps its time."""
     line = {

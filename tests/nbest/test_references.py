@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -501,10 +502,19 @@ def test_ctm_is_read_by_its_words(tmp_path):
         attach_references(lists("a", "b"), files)
     kept, by = with_known_references(lists("u1", "u3"), files)
     assert ([nbest.id for nbest in kept], by) == (["u1"], "id")
-    with pytest.raises(InputError, match=r"two:6: found channel 2 after channel 1 of 'u2'"):
-        read_references([write(tmp_path / "two", f"{CTM}u2 2 3 0.5 word\n".encode())])
-    assert [(nbest.id, nbest.hypotheses[0].text) for nbest in read_texts(str(path))] == [("u2", "the cat"), ("u1", "hello")]
-    (file,) = read_references([write(tmp_path / "text", f"{CTM}u2 1 3 words\n".encode())])
+    for more, message in [
+        ("u1 2 3 0.5 word", "found channel 2 after channel A of 'u1', expected one channel of each recording"),
+        ("u2 1 3 0.5 word", "the recording 'u2' continues here after other recordings"),
+        ("u3 1 3 words", "found 'u3 1 3 words': expected the fields of CTM: recording, channel, begin, duration, word"),
+        ("u3 1 * * <ALT_BEGIN>", "found 'u3 1 * * <ALT_BEGIN>': alternatives are not read: keep one of each"),
+        (f"u3 1 {'9' * 400} 1 word", "the begin is 9.*expected a finite number"),
+    ]:
+        with pytest.raises(InputError, match=rf"ref:6: {re.escape(message)}" if "9.*" not in message else f"ref:6: {message}"):
+            read_references([write(tmp_path / "ref", f"{CTM}{more}\n".encode())])
+    for row in ("u1 1 0 1 a NA", "u1 1 0 1 a 0.5 lex", "u1 1 0 1 a NA lex spk", "u1 1 0 1 a 1e-05\nu1 1 2 1 [noise] 1 non-lex spk"):
+        (file,) = read_references([write(tmp_path / "ref", f"{row}\n".encode())])
+        assert (file.ids, file.lines) == (["u1"], ["a"])
+    (file,) = read_references([write(tmp_path / "text", b"a b\nc d\nu1 1 0 1 a\n")])
     assert file.ids is None
 
 
@@ -630,3 +640,19 @@ def test_references_by_number_that_are_of_no_list_are_told(tmp_path):
     assert [note for note in notes if "left over" in note] == [
         f"note: {tmp_path / 'refs'}: 2 references are of no list and left over, the first of line number 1: 2 lists, 4 references"
     ]
+
+
+@pytest.mark.parametrize("line", ["{id} {text}", "{text} ({id})"])
+@pytest.mark.parametrize("by", [None, "id"])
+def test_ids_of_several_lists_are_no_words_in_their_order(line, by):
+    """Segments that are called after their recording: each line has the id of its list."""
+    ids, texts = ["r0", "r0", "r1", "r0"], ["a b", "c", "d", ""]
+    told: list[str] = []
+    lines = [line.format(id=name, text=text) for name, text in zip(ids, texts, strict=True)]
+    assert attached(ids, lines, by=by, told=told) == [(text,) for text in texts]
+    assert not any("the same reference" in one for one in told)
+    with pytest.raises(
+        InputError, match=r"the id 'r0' is there 3 times; expected .* each id once; --refs-by order takes the lines as they are"
+    ):
+        attached(ids, lines[::-1], by=by)
+    assert attached(ids, [lines[0], lines[2]], by=by) == [("a b",), ("a b",), ("d",), ("a b",)]  # one line for each recording

@@ -128,3 +128,18 @@ def test_fields_that_are_left_out_are_named(folder):
     expected = "note: of joined lists only ids, references, texts and scores are written; left out: lang, speaker\n"
     assert expected in run("combine", "a=a.jsonl", "b=b.json", "c=c.txt", "-o", "all.jsonl").stderr
     assert "left out" not in run("combine", "a=all.jsonl", "b=c.txt", "-o", "more.jsonl").stderr
+
+
+def test_utterances_without_a_line_in_ctm_are_silence(folder):
+    Path("a.ctm").write_text("u 1 0 0.5 the 0.9\nu 1 0.5 0.5 cat 0.8\n")
+    Path("b.ctm").write_text("v 1 0 1 dog\nu 1 0 1 the\n")
+    joined = [json.loads(line) for line in run("combine", "a=a.ctm", "b=b.ctm").stdout.splitlines()]
+    assert [(nbest["id"], [one["text"] for one in nbest["hyps"]]) for nbest in joined] == [("u", ["the cat", "the"]), ("v", ["", "dog"])]
+    told = run("combine", "a=a.ctm", "b=b.ctm").stderr
+    assert "note: a.ctm: 1 utterances have no line, and so no words, the first of id 'v'" in told
+    assert "left out: confidence" in told
+    Path("ref").write_text("v a dog\nu the cat\n")
+    for options in (["a.ctm", "--refs", "ref"], ["a.ctm", "b.ctm", "--refs", "ref"]):
+        assert json.loads(run("eval", *options, "--json").stdout)["systems"][0]["score"] == 50.0
+    assert json.loads(run("eval", "a.ctm", "--refs", "ref", "--refs-by", "id", "--json").stdout)["systems"][0]["score"] == 0.0
+    assert attlm.evaluate("a.ctm", {"u": "the cat", "v": "a dog"}).rows[0].interval.score == 50.0

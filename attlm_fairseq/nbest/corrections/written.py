@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ APOSTROPHES = ("'", "\u2019")
 SENTENCE_ENDS = ".?!\u3002\uff1f\uff01\u061f"
 USUAL = 0.5  # share of the occurrences that are written in one way, at least
 DANGLING = ",;:-\u2013\u2014\u060c\u3001\uff0c\uff1b\uff1a"  # signs that do not end a text
+
+TAG = re.compile(r"([^\w\[<{]*)(\[[^\[\]]+\]|<[^<>]+>|\{[^{}]+\})([^\w\]>}]*)")  # of a noise: its brackets go with its word
 
 
 def check_steps(text: TextPipeline) -> TextPipeline:
@@ -191,6 +194,8 @@ def _parts(token: str, words: Sequence[str], steps: TextPipeline) -> list[str]:
         return [token]
     if not steps.steps:
         return ["", token, ""]
+    if len(words) == 1 and (tag := TAG.fullmatch(token)) and not steps.words(tag[1] + tag[3]):
+        return list(tag.groups())
     for joins in (_joins_letters, _joins_anything):
         parts = [""]
         for place, sign in enumerate(token):

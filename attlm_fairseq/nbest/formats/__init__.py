@@ -13,6 +13,7 @@ from pathlib import Path
 from attlm_fairseq.errors import InputError, UnknownFormatError
 from attlm_fairseq.files import ByteSource, TextSource, is_stream, whole_file, whole_folder
 from attlm_fairseq.nbest.formats.as_read import all_current, has_changed
+from attlm_fairseq.nbest.formats.ctm import CtmFormat
 from attlm_fairseq.nbest.formats.espnet import EspnetFolder
 from attlm_fairseq.nbest.formats.fairseq import FairseqFormat
 from attlm_fairseq.nbest.formats.hyporadise import HyporadiseFormat
@@ -69,6 +70,7 @@ _FILE_FORMATS: dict[str, NbestFormat] = {
         SrilmFormat(),
         NemoFormat(),
         TsvFormat(),
+        CtmFormat(),
         KaldiFormat(),
         PlainFormat(),
         TextFormat(),

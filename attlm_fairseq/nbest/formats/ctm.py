@@ -3,14 +3,132 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import NamedTuple, TextIO
 
-from attlm_fairseq.files import whole_file
-from attlm_fairseq.nbest.formats.lines import distinct, quoted
-from attlm_fairseq.nbest.nbest_list import NbestList, Sausage
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource, whole_file
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.formats.lines import SeenIds, distinct, number, numbered, own_text, quoted, text_of_hypothesis, write_lines
+from attlm_fairseq.nbest.formats.protocol import NbestFormat
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, Sausage
+from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
 CHANNEL = "1"
+COMMENT = ";;"
 NO_TIMES = ";; no times in {}: word n of an utterance begins at n - 1 seconds and lasts 1 second\n"
+FIELDS = "recording, channel, begin, duration, word, perhaps its confidence, type and speaker"
+NO_WORDS = frozenset({"non-lex", "misc", "noscore"})  # types of what is no word: noises, and what nobody scores
+_NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
+_TYPE = "lex|frag|fp|un-lex|for-lex|non-lex|misc|noscore"
+_ROW = re.compile(
+    rf"\s*(?P<id>\S+)\s+(?P<channel>\S+)\s+(?P<begin>{_NUMBER})\s+(?P<duration>{_NUMBER})\s+(?P<word>\S+)"
+    rf"(?:\s+(?P<confidence>-?{_NUMBER}|NA)(?:\s+(?P<type>{_TYPE})(?:\s+\S+)?)?)?\s*"
+)
+_ALTERNATIVE = re.compile(r"\s*\S+\s+\S+\s+\*\s+\*\s+<ALT(?:_BEGIN|_END)?>\s*.*", re.DOTALL)
+
+
+class _Row(NamedTuple):
+    name: str
+    channel: str
+    begin: float
+    end: float
+    word: str  # "" for what is no word
+    confidence: float | None
+    line: int
+
+
+class CtmFormat(NbestFormat):
+    """``recording channel begin duration word [confidence [type [speaker]]]``: one hypothesis for each recording, with times.
+
+    The words of a recording are put in the order of their begin times. A recording without words has no line. Lines that begin with
+    ``;;`` are comments. Confidences are kept if all words of the recording have one.
+    """
+
+    name = "ctm"
+    has_scores = False
+
+    def matches(self, head: str) -> bool:
+        rows = [line for line in head.splitlines() if line.strip() and not _is_comment(line)]
+        found = [row for line in rows if (row := _ROW.fullmatch(line))]
+        alternatives = sum(_ALTERNATIVE.fullmatch(line) is not None for line in rows)
+        return 2 * (len(found) + alternatives) > len(rows) and bool(found)
+
+    def parse(self, source: TextSource) -> Iterator[NbestList]:
+        file = FileText(self.name)
+        seen = SeenIds()
+        rows: list[_Row] = []
+        before = own = between = ""
+        noises = 0
+        for place, line in numbered(source, file):
+            if not line.strip() or _is_comment(line):
+                between += line
+                continue
+            row = _row(line, source.name, place)
+            if rows and row.name != rows[0].name:
+                yield _of_recording(rows, ListText(file, before, size=1), own, source.name)
+                rows, own = [], ""
+            if rows and row.channel != rows[0].channel:
+                raise InputError(
+                    f"found channel {row.channel} after channel {rows[0].channel} of {quoted(row.name)}, expected one channel of each "
+                    "recording: keep the lines of one channel in a file of its own",
+                    path=source.name,
+                    line=place,
+                )
+            if not rows:
+                if not seen.add(row.name):
+                    what = "continues here after other recordings: put its lines together (sort by recording)"
+                    raise InputError(f"the recording {quoted(row.name)} {what}", path=source.name, line=place)
+                before, between = between, ""
+            own += between + line
+            between = ""
+            rows.append(row)
+            noises += not row.word
+        if not rows:
+            raise InputError("nothing but comments: expected one word per line", path=source.name)
+        file.end = between
+        yield _of_recording(rows, ListText(file, before, size=1), own, source.name)
+        if noises:
+            note(f"note: {source.name}: {noises} rows of the types {', '.join(sorted(NO_WORDS))} are no words")
+
+    def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
+        write_lines(lists, out, self.name, _own_lines)
+
+
+def _is_comment(line: str) -> bool:
+    return line.lstrip().startswith(COMMENT)
+
+
+def _row(line: str, path: str, place: int) -> _Row:
+    found = _ROW.fullmatch(line)
+    if found is None:
+        what = "alternatives are not read: keep one of each" if _ALTERNATIVE.fullmatch(line) else f"expected the fields of CTM: {FIELDS}"
+        raise InputError(f"found {quoted(line.rstrip())}: {what}", path=path, line=place)
+    begin, duration = (number(found[name], f"the {name}", path, place) for name in ("begin", "duration"))
+    confidence = None if found["confidence"] in (None, "NA") else number(found["confidence"], "the confidence", path, place)
+    word = "" if found["type"] in NO_WORDS else found["word"]
+    return _Row(found["id"], found["channel"], begin, begin + duration, word, confidence, place)
+
+
+def _of_recording(rows: Sequence[_Row], text: ListText, own: str, path: str) -> NbestList:
+    words = sorted((row for row in rows if row.word), key=attrgetter("begin"))
+    confidences = [row.confidence for row in words if row.confidence is not None]
+    if confidences:
+        text.extras = ("confidence",)
+    hypothesis = Hypothesis(
+        " ".join(row.word for row in words),
+        rank=1,
+        times=tuple((row.begin, row.end) for row in words),
+        confidences=tuple(confidences) if len(confidences) == len(words) else (),
+        verbatim=HypothesisText(own),
+    )
+    return NbestList(rows[0].name, [hypothesis], line=rows[0].line, verbatim=text, path=path)
+
+
+def _own_lines(nbest: NbestList) -> list[str]:
+    own_text(nbest, CtmFormat.name)
+    return [text_of_hypothesis(nbest, hypothesis).own for hypothesis in nbest.hypotheses]
 
 
 def write_ctm(lists: Iterable[NbestList], path: str) -> None:

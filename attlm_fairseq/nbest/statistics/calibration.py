@@ -153,8 +153,8 @@ def calibration_error(bins: Sequence[Bin]) -> float:
 class Calibration:
     """Whether the confidences of the words of some answers can be believed.
 
-    ``confidence`` is what made them; None if each fold of the lists has what was fitted on the others. ``nce`` is None
-    if all words are right or all wrong.
+    ``confidence`` is what made them; None if each fold of the lists has what was fitted on the others, or if they are of the file itself
+    (``folds`` is 0). ``nce`` is None if all words are right or all wrong.
     """
 
     words: int
@@ -174,7 +174,9 @@ class Calibration:
 
     @property
     def source(self) -> str:
-        """Return where scale and coverage come from."""
+        """Return where the confidences come from."""
+        if self.confidence is None and not self.folds:
+            return "as the file gives them"
         if self.confidence is None:
             return f"scale and coverage of each list fitted on the other folds, {self.folds} in all"
         return f"scale {self.confidence.scale:g}, coverage {self.confidence.coverage:g}, as configured"

@@ -95,6 +95,9 @@ def test_case_and_punctuation_stay(source, target, expected):
         ("DIE STRASSE.", [("die strasse", "die straße")], "die straße"),  # no case of these words is this text
         ("“No?” he said", [("no", "know")], "“Know?” he said"),
         ("¿Qué tal?", [("qué", "como")], "¿Como tal?"),
+        ("I [noise] a flight, [laughter].", [("noise", "need")], "I need a flight, [laughter]."),
+        ("I <noise>, fly {um}", [("<noise>", ""), ("um </s>", "</s>")], "I, fly"),
+        ("A {noise} flight (please)", [("noise", "new"), ("please </s>", "thanks </s>")], "A new flight (thanks)"),
     ],
 )
 def test_signs_and_capitals(text, changes, expected):

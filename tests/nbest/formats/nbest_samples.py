@@ -177,6 +177,14 @@ TSV = "utt\ttext\tscore\nu1\ta b\t-1.5\nu1\ta\t-2.5\n"
 ICEFALL_TIMES = "u-1:\tref=['A']\nu-1:\ttimestamp_ref=[]\nu-1:\thyp=['A', 'B']\nu-1:\ttimestamp_hyp=[0.04, 0.4]\n"
 ICEFALL_TIMES += "\nu-2:\tref=['C']\nu-2:\thyp=['C']\nu-2:\ttimestamp_hyp=[0.04]\nu-2:\thyp=[]\nu-2:\ttimestamp_hyp=[]\n"
 ICEFALL = "u-1:\tref=['A', 'B']\nu-1:\thyp=['A', \"IT'S\"]\nu-2:\tref=['C']\nu-2:\thyp=[]\n"
+CTM = """\
+;; a comment
+u-1 1 0.50 0.20 cat 0.9
+u-1 1 0.10 0.30 the 0.875
+;; another
+u-2 A 1 2. hello NA
+"""
+CTM_TYPES = "u1 1 0.5 0.25 [noise] NA non-lex spk\nu1 1 0.75 1 a 1e-05 lex spk\n;; within\nu1 1 2 0.5 b 1 un-lex\nu2 1 0 1 c 0.5\n;; end\n"
 
 JSON = [
     *(GENERATE, GENERATE_ONE, GENERATE_BATCH, GENERATE_FLAT, LISTS, PAIRS, BY_ID, PYCTCDECODE, MANIFEST, REFERENCE_NBEST, WHISPER),
@@ -200,6 +208,7 @@ SAMPLES = {
     "csv": [CSV],
     "tsv": [TSV, TSV_WITHOUT_HEADER, TSV_SCORE_FIRST],
     "icefall": [ICEFALL, ICEFALL_TIMES],
+    "ctm": [CTM, CTM_TYPES],
 }
 ALL_SAMPLES = [(name, sample) for name, samples in SAMPLES.items() for sample in samples]
 

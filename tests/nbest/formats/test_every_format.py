@@ -301,7 +301,7 @@ def test_what_a_format_writes_with_references_is_recognised_and_read(target, ref
 
 def test_the_names_of_the_registry_are_those_of_the_formats():
     assert all(form.name == name for name, form in [*FORMATS.items(), *FOLDER_FORMATS.items()])
-    others = {"json", "csv", "tsv", "icefall", "text"}
+    others = {"json", "csv", "tsv", "icefall", "ctm", "text"}
     assert set(FORMATS) == {"moses", "fairseq", "hyporadise", "jsonl", "plain", "kaldi", "mlm", "espnet", "srilm", "nemo", *others}
     assert find_format("nemo:8").beam == 8
     for name in ("nemo:0", "nemo:x", "text:number", "csv9", ""):

@@ -152,7 +152,10 @@ def test_what_cannot_be_opened(tmp_path):
         (tmp_path / "absent", "cannot be read: No such file or directory"),
         (empty, "the file is empty"),
         (blank, "nothing but blank lines"),
-        (text, "tried moses, .*, json, csv, icefall, srilm, nemo, tsv, kaldi, plain.*--format; text is one text per line, plain:K has K"),
+        (
+            text,
+            "tried moses, .*, json, csv, icefall, srilm, nemo, tsv, ctm, kaldi, plain.*--format; text is one text per line, plain:K has K",
+        ),
         (odd, "not recognised"),
         (tmp_path, "a folder|not recognised as a folder"),
     ]:
