@@ -53,7 +53,11 @@ def refuse_unusable(load: Callable[..., Any]) -> Callable[..., Any]:
                 state = load(path, *arguments, **named)
             # fairseq merges it into the state of the task, before it has the task build the model
             state["task_state"] = {**(state.get("task_state") or {}), FROM_CHECKPOINT: True, TRAINED_WITH: name_of(state, "task")}
-        except (OSError, InputError):
+        except InputError:
+            raise
+        except OSError as error:
+            if error.filename is None:  # of torch, for an archive that is cut short
+                raise InputError("is not a checkpoint written by fairseq-train, or is cut short", path=path) from None
             raise
         except pickle.UnpicklingError as error:
             raise InputError(f"refused: it is not a checkpoint of plain data or holds code ({first_sentence(error)})", path=path) from None

@@ -87,6 +87,8 @@ def read_model_folder(folder: Path) -> StoredModel:
     except UnicodeEncodeError as error:
         found = f"found {error.object[error.start]!r}, half of a surrogate pair"
         raise InputError(f"holds a symbol that is not Unicode text: {found}; export the model again", path=folder / VOCABULARY) from None
+    if broken := [symbol for symbol in symbols if "\n" in symbol or "\r" in symbol]:
+        raise InputError(f"holds the symbol {broken[0]!r:.60}: no word has a line break; export the model again", path=folder / VOCABULARY)
     check_distinct(symbols, folder / VOCABULARY)
     return StoredModel(
         config["architecture"], config["options"], Vocabulary(symbols), read_weights(folder / WEIGHTS), sha256(folder / CONFIG)

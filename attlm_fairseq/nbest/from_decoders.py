@@ -98,8 +98,9 @@ def from_beams(beams: Any, ids: Iterable[str] | None = None) -> list[NbestList]:
         ids: names of the utterances; None: their positions from 0.
 
     Returns:
-        One list per utterance, best hypothesis first. Scores of pyctcdecode: ``logit_score`` (acoustic), and ``score``,
-        which also includes the decoder's LM and hotwords (its ``lm_score``). Of torchaudio: ``score``.
+        One list per utterance, best hypothesis first; an empty text for an utterance without beams. Scores of pyctcdecode:
+        ``logit_score`` (acoustic), and ``score``, which also includes the decoder's LM and hotwords (its ``lm_score``). Of
+        torchaudio: ``score``.
 
     Raises:
         InputError: a beam has no text, a score is not a finite number, or the number of ids is not that of the
@@ -206,9 +207,14 @@ def _without_lengths(hypothesis: Any) -> Any:
 
 def _read(values: Iterable[Any], name: str, ids: Iterable[str] | None) -> list[NbestList]:
     reader = Reader(name)
-    groups = []
+    groups: list[list[Hypothesis]] = []
+    first = True
     for place, value in enumerate(values):
-        groups.append(reader.record(_plain(value), Place(f"{name}: list {place}", "{}", None, 0), first=place == 0).hypotheses)
+        if isinstance(value, Sequence) and not isinstance(value, str) and not value:  # silence
+            groups.append([Hypothesis("")])
+            continue
+        groups.append(reader.record(_plain(value), Place(f"{name}: list {place}", "{}", None, 0), first=first).hypotheses)
+        first = False
     return _lists(groups, ids)
 
 

@@ -16,6 +16,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 
 SIDE_BY_SIDE = 32  # conversations scored together; fixed, so that scores do not depend on devices or the order of a file
+SEGMENT = 4  # fields of a line of Kaldi's segments: utterance, recording, begin, end
 BY_TABS = "; if an id has spaces, separate the fields by tabs"
 EXPECTED = "expected all, id:REGEX, file:FILE or blank"
 
@@ -36,8 +37,8 @@ class ContextSpec:
 
     - ``all``: all sentences of the file are one conversation, in the order of the file.
     - ``id``: lists whose ids match the regular expression ``argument`` with the same groups (without groups: the same text).
-    - ``file``: the file ``argument`` has a line ``list-id conversation [time]`` for each list. Without times, a conversation
-      has the order of the lists.
+    - ``file``: the file ``argument`` has a line ``list-id conversation [time]`` for each list, or Kaldi's ``list-id recording begin
+      end``. Without times, a conversation has the order of the lists.
     - ``blank``: blank lines separate the documents of a text.
     """
 
@@ -146,7 +147,8 @@ def parse_context(text: str, folder: Path = Path()) -> ContextSpec:
 def read_conversation_file(path: Path) -> dict[str, tuple[str, float]]:
     """Return conversation and time by list id, from lines ``list-id conversation [time]``; time is 0 if absent.
 
-    White space separates the fields. If the lines have such fields between tabs alone, tabs do, and ids may hold spaces.
+    In a line of Kaldi's ``segments``, ``list-id recording begin end``, the time is that of its begin. White space separates the
+    fields. If the lines have such fields between tabs alone, tabs do, and ids may hold spaces.
 
     Raises:
         InputError: the file cannot be read, a line has too few or too many fields, only some lines have a time, a
@@ -160,6 +162,8 @@ def read_conversation_file(path: Path) -> dict[str, tuple[str, float]]:
         rows = by_tabs
     found: dict[str, tuple[str, float]] = {}
     timed: bool | None = None
+    if all(len(fields) == SEGMENT and math.isfinite(_number(fields[3])) for fields in rows.values()):
+        rows = {number: fields[:3] for number, fields in rows.items()}
     for number, fields in rows.items():
         if len(fields) not in (2, 3) or (timed is not None and timed != (len(fields) == 3)):
             expected = "list-id conversation time" if timed else "list-id conversation, with a time on every line or on none"

@@ -55,6 +55,8 @@ def lm_kind(path: Path) -> LMKind:
     """
     if path.is_dir():
         return _kind_of_folder(path)
+    if path.is_fifo():
+        raise InputError("is a pipe, and an LM is read more than once: write it to a file", path=path)
     try:
         with path.open("rb") as file:
             head = file.read(HEAD)
@@ -70,7 +72,9 @@ def lm_kind(path: Path) -> LMKind:
 
 
 def holds_ngrams(path: Path) -> bool:
-    """Return whether a file begins like an ARPA or KenLM file; False if it cannot be read."""
+    """Return whether a file begins like an ARPA or KenLM file; False if it is a pipe or cannot be read."""
+    if path.is_fifo():  # what is read from it is gone
+        return False
     try:
         with path.open("rb") as file:
             return _is_ngram(file.read(HEAD))

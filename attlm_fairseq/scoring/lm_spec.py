@@ -41,7 +41,7 @@ def mixture_of(value: Any) -> tuple[tuple[str, float], ...]:
     return tuple((name, float(weight)) for name, weight in (value.items() if isinstance(value, Mapping) else value))
 
 
-_FILE = Allowed(lambda value: isinstance(value, str | os.PathLike), "a file", Path)
+_FILE = Allowed(lambda value: isinstance(value, str | os.PathLike) and "\0" not in str(value), "a file", Path)
 _TOKEN = Allowed(lambda value: isinstance(value, str), "a token of the LM")
 ALLOWED: dict[str, Allowed] = {
     "kenlm": _FILE,

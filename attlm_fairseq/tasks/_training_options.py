@@ -64,6 +64,8 @@ class TrainingOptions(ChoiceOptions):
 
 def refuse_options(task: TrainingOptions, model: Any) -> None:
     """Raise InputError for options, of a task or of the model that it is to train, that have no effect or cannot work."""
+    if task.batch_size is not None and task.batch_size < 1:
+        raise InputError(f"--batch-size {task.batch_size}: expected at least 1")
     if task.amp:  # the models choose the precision of each computation themselves
         raise InputError("--amp has no effect on these models: give --compute-dtype bf16, or leave it out")
     for option in ("fp16", "bf16"):

@@ -61,12 +61,18 @@ def lists_from_lattices(
     paths = [lattices] if isinstance(lattices, str | os.PathLike) else lattices
     symbols = None if words is None else read_symbols(os.fspath(words))
     seen, told, short, unseen = SeenIds(), False, 0, set(leave_out)
+    first: Mapping[str, float] = {}
+    differ = False
     without_path: list[str] = []
     for lattice in read_lattices(paths, symbols, frame_shift):
         if not seen.add(lattice.id):
             raise lattice.error("has the id of an earlier one: expected another id for each")
         chosen = _weights(lattice, given)
+        if told and chosen != first and not differ:
+            differ = True
+            note(f"note: {lattice.path}: its scales are others than those of the first lattice; each lattice is searched with its own")
         if not told:
+            first = chosen
             note(f"total = {' + '.join(f'{weight:g} {name}' for name, weight in chosen.items() if weight) or 'none'}")
             told = True
             if not lattice.names:

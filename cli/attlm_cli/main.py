@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import io
 import os
+import signal
 import sys
+import threading
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +70,23 @@ class OneLineError(click.ClickException):
         click.echo(f"attlm: error: {self.format_message()}", err=True)
 
 
+@contextlib.contextmanager
+def _terminating() -> Iterator[None]:
+    """Let SIGTERM, of a batch system or a container, end the block like Ctrl-C: what is half written goes, and scores stay."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class Commands(cloup.Group):
     """Imports a command's module only when the command is called, so that start-up is fast."""
 
@@ -92,15 +113,17 @@ class Commands(cloup.Group):
         if sys.stderr is None:  # standard error is closed: messages are lost, but the command still runs
             sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - for as long as the process lives
         try:
-            return super().main(*arguments, **options)
+            with _terminating():
+                return super().main(*arguments, **options)
         except OSError as error:  # a full disk, a name that is too long, a device that has gone
             where = "" if error.filename is None else f"{error.filename}: "
             OneLineError(f"{where}cannot be read or written: {error.strerror or error}").show()
             sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - at exit Python would try again to flush to the full disk
             sys.exit(OneLineError.exit_code)
         except MemoryError as error:
+            where = str(error) or "in a list or line of the input"
             OneLineError(
-                f"there is not enough memory ({error or 'in a list or line of the input'}): --mbr needs the square of a list's hypotheses; "
+                f"there is not enough memory ({where}): --mbr needs the square of a list's hypotheses; "
                 "shorter lists or lines, a smaller --memory or fewer LMs need less"
             ).show()
             sys.exit(OneLineError.exit_code)

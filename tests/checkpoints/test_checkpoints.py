@@ -11,6 +11,7 @@ import numpy as np
 import omegaconf
 import pytest
 import torch
+from fairseq import checkpoint_utils
 from lm_files import write_checkpoint, write_dictionary
 
 from attlm_fairseq.checkpoints.folder import read_model_folder, write_model_folder
@@ -292,9 +293,13 @@ def test_ngram_models_are_sent_to_their_option(tmp_path, content):
 
 def test_a_truncated_checkpoint_is_named(tmp_path):
     path = write_checkpoint(tmp_path / "lm.pt", WORDS)
-    path.write_bytes(path.read_bytes()[:3000])
-    with pytest.raises(InputError, match=r"lm.pt: .*cut short"):
-        load_model(path)
+    whole = path.read_bytes()
+    for size in (10, 3000, 5000, len(whole) // 2, len(whole) - 10):
+        path.write_bytes(whole[:size])
+        with pytest.raises(InputError, match=r"lm.pt: .*cut short" if size > 10 else r"lm.pt: "):
+            load_model(path)
+        with pytest.raises(InputError, match=r"lm.pt: .*cut short"):  # in fairseq's commands
+            checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 
 def test_other_architectures_and_unfitting_weights_are_named(tmp_path):

@@ -329,6 +329,12 @@ def half_a_surrogate_pair(folder: Path) -> None:
     rehash(folder)
 
 
+def line_break(folder: Path) -> None:
+    path = folder / "vocabulary.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"cat"', '"c\\nat"'), encoding="utf-8")
+    rehash(folder)
+
+
 def no_list(folder: Path) -> None:
     (folder / "vocabulary.json").write_text('{"the": 4}')
     rehash(folder)
@@ -342,6 +348,7 @@ def no_list(folder: Path) -> None:
         (not_safetensors, r"model.safetensors: is not a safetensors file"),
         (no_list, r"vocabulary.json: is not a list of symbols"),
         (half_a_surrogate_pair, r"vocabulary.json: holds a symbol that is not Unicode text: found '\\ud800', half of a surrogate pair; "),
+        (line_break, r"vocabulary.json: holds the symbol 'c\\nat': no word has a line break"),
         (lambda folder: (folder / "model.safetensors").unlink(), r"exported: there is no model.safetensors"),
         (lambda folder: (folder / "config.json").unlink(), r"config.json: cannot be read: No such file.* attlm export"),
         (lambda folder: (folder / "config.json").write_text("{"), r"config.json: is not JSON"),

@@ -154,6 +154,8 @@ def test_silence_of_a_lexicon_decoder_is_an_empty_text():
     ]
     assert told == ["note: from_beams: words of a hypothesis is an empty list, read as silence (a decoder without a lexicon has no words)"]
     assert [h.text for h in attlm.from_beams([one])[0].hypotheses] == [""]
+    no_beams, heard = attlm.from_beams([[], [one._replace(words=["a"])]], ids=["u1", "u2"])
+    assert [[h.text for h in nbest.hypotheses] for nbest in (no_beams, heard)] == [[""], ["a"]]
 
 
 def test_results_of_ctranslate2():

@@ -418,7 +418,9 @@ def test_a_file_of_the_users_in_the_place_of_the_cache_stays(folder):
     for source in ("list", "mine.unfinished"):
         arguments = command(folder, "mine")
         arguments[arguments.index(str(folder / "list"))] = str(folder / source)
-        assert "mine.unfinished: is in the way" in finish(arguments, code=2).splitlines()[-1]
+        told = finish(arguments, code=2)
+        assert "mine.unfinished: is in the way" in told.splitlines()[-1]
+        assert "goes on from there" not in told
         assert place.read_bytes() == (folder / "list").read_bytes()
     place.write_bytes(b"")  # of a run that was killed before it wrote
     finish(command(folder, "mine"))
@@ -428,4 +430,7 @@ def test_a_file_of_the_users_in_the_place_of_the_cache_stays(folder):
 def test_a_folder_in_the_place_of_the_cache_is_one_line(folder):
     place = folder / "other.unfinished"
     place.mkdir()
+    assert "other.unfinished: is in the way" in finish(command(folder, "other"), code=2).splitlines()[-1]
+    place.rmdir()
+    os.mkfifo(place)
     assert "other.unfinished: is in the way" in finish(command(folder, "other"), code=2).splitlines()[-1]

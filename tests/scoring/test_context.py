@@ -180,6 +180,8 @@ def test_conversations_by_id_file_or_order(tmp_path):
     spec = parse_context("file:map", tmp_path)
     assert spec.conversations(ids) == {"x": [2, 0], "y": [1, 3]}
     assert spec.numbers(ids).tolist() == [0, 1, 0, 1]
+    (tmp_path / "map").write_text("b-1 y 2.5 3\na-1 x 1.00 2\na-2 x 0 1\nb-0 y 10 11\n")  # Kaldi's segments
+    assert spec.conversations(ids) == {"x": [2, 0], "y": [1, 3]}
     (tmp_path / "map").write_text("b-1 y\na-1 x\na-2 x\nb-0 y\n")
     assert spec.conversations(ids) == {"x": [0, 2], "y": [1, 3]}
 
@@ -196,6 +198,8 @@ def test_what_is_not_a_context_is_refused(text):
         ("a-1\n", "map:1: found 'a-1', expected list-id conversation"),
         ("a-1 x 1\na-2 x\n", "map:2: found 'a-2 x', expected list-id conversation time"),
         ("a-1 x\na-2 x 3\n", "map:2: .*on every line or on none"),
+        ("a-1 x 1 2\na-2 x 3\n", "map:1: found 'a-1 x 1 2', expected list-id conversation"),
+        ("a-1 x soon 2\n", "map:1: found the time 'soon'"),
         ("a-1 x soon\n", "map:1: found the time 'soon'"),
         ("a-1 x\na-1 y\n", "map:2: has the list 'a-1' a second time"),
         ("a-1 x\n", "names no conversation for list 'a-2'"),

@@ -36,7 +36,7 @@ WITH_SLOTS += ["--task", "document_reset_lm", "--memory-slots", "3"]
 TASK = {
     "amp": False, "fp16": False, "bf16": False, "cpu": True, "curriculum": 0, "grouped_shuffling": False, "update_epoch_batch_itr": False,
     "skip_remainder_batch": False, "finetune_from_model": None, "continue_once": None,
-    "average": "none", "average_window": 5, "average_decay": 0.999, "disable_validation": False,
+    "average": "none", "average_window": 5, "average_decay": 0.999, "disable_validation": False, "batch_size": None,
 }  # fmt: skip
 ALL_PLACES = {"dropout_in": 0.4, "dropout_between": 0.25, "dropout_out": 0.4}
 MODEL = {"output_layer": "tied", "adaptive_cutoffs": None, "init_from": None}
@@ -52,6 +52,7 @@ MODEL = {"output_layer": "tied", "adaptive_cutoffs": None, "init_from": None}
         ({"average": "nt-asgd", "average_window": 0}, {}, "--average-window 0: expected at least 1"),
         ({"average_decay": 0.9}, {}, "--average-decay has no effect .*give --average ema, or leave --average-decay out"),
         ({"average": "ema", "average_window": 3}, {}, "--average-window has no effect .*give --average nt-asgd"),
+        ({"batch_size": 0}, {}, "--batch-size 0: expected at least 1"),
         ({"average": "nt-asgd", "disable_validation": True}, {}, "--average nt-asgd .*--average asgd or ema"),
         (
             {},

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -175,6 +178,28 @@ def test_an_interrupted_command_ends_with_130(folder, monkeypatch):
     monkeypatch.setattr("attlm_fairseq.verbs.rescore.write_nbest", interrupted)
     result = run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "out", code=130)
     assert "the same command continues: the scores so far are in" in result.stderr.splitlines()[-1]
+
+
+def test_a_command_that_is_terminated_ends_like_an_interrupted_one(folder, monkeypatch):
+    def terminated(*_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("attlm_fairseq.nbest.run.deciding.decide", terminated)
+    result = run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "out", code=130)
+    assert result.stderr.splitlines()[-1] == "attlm: interrupted"
+    assert not [path for path in folder.iterdir() if path.name.startswith(".out")]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_lms_are_not_read_from_pipes(folder):
+    os.mkfifo("pipe")
+    Path("text").write_text("the cat\n")
+    for option in ("--lm", "--kenlm"):
+        assert "pipe: is a pipe, and an LM is read more than once: write it to a file" in refused("ppl", "text", option, "pipe")
+    Path("attlm.toml").write_text('[lm.n]\ncheckpoint = "lm.pt"\ndict = "x\\u0000y"\n')
+    assert "dictionary is" in refused("ppl", "text", "--config", "attlm.toml")
 
 
 def test_rescored_lists_of_a_program_keep_their_order_wherever_nothing_decides(folder):

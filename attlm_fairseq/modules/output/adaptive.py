@@ -41,7 +41,7 @@ class AdaptiveOutput(nn.Module):
         if not cutoffs or sorted(set(cutoffs)) != cutoffs or cutoffs[0] < 1 or cutoffs[-1] >= vocabulary_size:
             raise ValueError(
                 f"the cutoffs of the adaptive softmax must rise and lie between 1 and the vocabulary's {vocabulary_size} words, "
-                f"not {cutoffs}; for example --adaptive-cutoffs 2000,10000"
+                f"not {cutoffs}; for example --adaptive-cutoffs {max(1, vocabulary_size // 10)},{max(2, vocabulary_size // 2)}"
             )
         if feature_size < DIVISION ** len(cutoffs):
             raise ValueError(

@@ -10,6 +10,7 @@ from typing import TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource, head_of
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.keyed import KeyedLine, Table, TableWriter, file_name, parse_keyed, require_key, tables_beside
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
@@ -46,21 +47,38 @@ class KaldiFormat(NbestFormat):
     like_text = True
 
     def matches(self, head: str) -> bool:
-        """Return whether every line begins with such a key, some with that of a first hypothesis, and a space separates the text."""
+        """Return whether every line begins with such a key, some with that of a first hypothesis, and a space separates the text.
+
+        A rank has no zeros before it: ``rec-0001`` is the id of an utterance.
+        """
         lines = head.rstrip("\r\n").split("\n")
         keys = [re.split(r"[ \r]", line, maxsplit=1)[0] for line in lines]
-        return any(key.endswith("-1") for key in keys) and all(_KEY.fullmatch(key) and "\t" not in key for key in keys)
+        return any(key.endswith("-1") for key in keys) and all((found := _KEY.fullmatch(key)) and found[2][0] != "0" for key in keys)
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         def parse(whole: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
             return _parse(parse_keyed(whole, source.name, line), source.name)
 
+        several = unlike = 0
         for nbest in grouped(source, self.name, parse):
             _set_ranks(nbest, source.name)
+            several += len(nbest.hypotheses) > 1
+            unlike += len(nbest.hypotheses) > 1 and _are_unlike(nbest)
             yield nbest
+        if 2 * unlike > several:
+            note(
+                f"WARNING: {source.name} is read as Kaldi's n-best lists, keys UTTERANCE-RANK, and most lists' hypotheses have hardly a "
+                "word in common: if it has one text per line, say --format text"
+            )
 
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(lists, out, self.name, lambda nbest: [_line(nbest, hypothesis) for hypothesis in _as_written(nbest)])
+
+
+def _are_unlike(nbest: NbestList) -> bool:
+    """Return whether the first two hypotheses share less than a fifth of their words."""
+    first, second = ({*hypothesis.text.split()} for hypothesis in nbest.hypotheses[:2])
+    return 5 * len(first & second) < len(first | second)
 
 
 class KaldiFolder(NbestFolderFormat):

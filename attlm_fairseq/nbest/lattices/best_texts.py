@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heappop, heappush, nsmallest
-from itertools import count
+from itertools import count, pairwise
 from typing import NamedTuple
 
 from attlm_fairseq.nbest.lattices.lattice import WORDS, Arc, Lattice
@@ -134,12 +134,15 @@ class _Search:
         """Return begin and end of each word in seconds; nothing if durations are unknown."""
         if self.lattice.unit is None:
             return ()
-        unit, times = self.lattice.unit, []
+        unit = self.lattice.unit
+        times: list[tuple[float, float]] = []
         now = self.lattice.begin
         for arc in arcs:
             before, now = now, now + unit * arc.duration
             if arc.word not in self.left_out:
-                times.append((round(before, DECIMALS), round(now, DECIMALS)))
+                words = len(arc.word.split())  # quoted words of HTK may have spaces
+                bounds = [round(before + (now - before) * part / words, DECIMALS) for part in range(words + 1)] if words else []
+                times += pairwise(bounds)
         return tuple(times)
 
 

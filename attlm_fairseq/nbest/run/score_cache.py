@@ -64,7 +64,7 @@ class ScoreCache:
         try:
             yield
         except InputError:
-            if self.path is not None and self.path.exists():
+            if self.path is not None and self.path.exists() and _kind(self.path) == "cache":
                 note(f"note: the scores so far are in {self.path}: the next run with these LMs goes on from there")
             raise
         except KeyboardInterrupt:
@@ -225,9 +225,9 @@ def _checksum(text: str) -> str:
 
 
 def _kind(path: Path) -> str:
-    """Return "cache" (also for a damaged one, or none), "older" or "other" (also for a link, which could lead to any file)."""
+    """Return "cache" (also for a damaged one, or none), "older" or "other" (also for a link, which could lead to any file, and a pipe)."""
     try:
-        if path.is_symlink():
+        if path.is_symlink() or (path.exists() and not path.is_file()):
             return "other"
         with path.open("rb") as file:
             head = file.read(100)

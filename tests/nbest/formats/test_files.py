@@ -20,6 +20,7 @@ from nbest_samples import ALL_SAMPLES, FAIRSEQ, HYPORADISE, JSONL, MLM, MOSES, G
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import HEAD, NOT_WRITTEN, whole_file
+from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.formats import FORMATS, ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
 from attlm_fairseq.nbest.formats.json_lists import ONE, framing_of
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
@@ -442,3 +443,18 @@ def test_json_lines_may_begin_with_a_line_longer_than_the_head(mark, tmp_path):
     assert (form.name, [nbest.id for nbest in lists]) == ("json", ["u0", "u1", "u2"])
     write_nbest(lists, form, str(tmp_path / "out"))
     assert (tmp_path / "out").read_text(encoding="utf-8") == text
+
+
+def test_texts_whose_ids_end_in_numbers_are_doubted_as_kaldis_lists():
+    texts = "".join(f"utt-{number} {text}\n" for number, text in enumerate(["a b c", "d e", "f g h"], 1))
+    with collected() as told:
+        [nbest] = read(texts, "kaldi")
+    assert len(nbest.hypotheses) == 3
+    assert told == [
+        "WARNING: FILE is read as Kaldi's n-best lists, keys UTTERANCE-RANK, and most lists' hypotheses have hardly a word in common: "
+        "if it has one text per line, say --format text"
+    ]
+    with collected() as told:
+        read("u-1 a b c\nu-2 a b\nv-1 c\nv-2 d\n", "kaldi")
+    assert told == []
+    assert not FORMATS["kaldi"].matches("rec-0001 a b\nrec-0002 c\nrec-1 d\n")

@@ -13,6 +13,7 @@ from cli_runs import refused, run
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import collected
+from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.lattices.read import read_lattices
 from attlm_fairseq.verbs.lattices import lists_from_lattices
 
@@ -215,6 +216,13 @@ def test_words_have_times():
     Path("test1.lat").write_text(SLF.replace("t=0.75", ""))  # one node without a time
     [nbest] = lists_from_lattices("test1.lat")
     assert not nbest.hypotheses[0].times
+    Path("test1.lat").write_text(SLF.replace('W="f\\303\\274nf"', 'W="to  four"'))  # words that share the time of their arc
+    [nbest] = lists_from_lattices("test1.lat", leave_out=["SILENCE"])
+    assert next(found.times for found in nbest.hypotheses if found.text.split() == ["to", "four"]) == ((0.36, 0.555), (0.555, 0.75))
+    Path("test2.lat").write_text(SLF.replace("lmscale=15.0", "lmscale=1.0"))
+    told = run("lattices", "test1.lat", "test2.lat", "-o", "lists.jsonl").stderr
+    assert "note: test2.lat: its scales are others than those of the first lattice; each lattice is searched with its own" in told
+    assert len(list(open_nbest("lists.jsonl")[1])) == 2
     for archive in (TEXT.encode(), binary(compact=True)):
         Path("lat.1").write_bytes(archive)
         first, _ = lists_from_lattices("lat.1", words="words.txt", frame_shift=0.03)
