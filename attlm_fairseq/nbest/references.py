@@ -69,7 +69,9 @@ def is_ctm(lists: Sequence[NbestList]) -> bool:
 def silent_lists(lists: Sequence[NbestList], names: Iterable[str], advice: str = "") -> list[NbestList]:
     """Return a list without words for each id that the lists of a CTM file do not have. Logs how many there are."""
     known = {nbest.id for nbest in lists}
-    silent = [NbestList(name, [Hypothesis("", rank=1)], path=lists[0].path) for name in dict.fromkeys(names) if name not in known]
+    scores = dict.fromkeys(lists[0].hypotheses[0].scores, 0.0)  # sums over no words
+    empty = [name for name in dict.fromkeys(names) if name not in known]
+    silent = [NbestList(name, [Hypothesis("", dict(scores), rank=1)], path=lists[0].path) for name in empty]
     if silent:
         told = f"{len(silent)} utterances have no line, and so no words, the first of id {silent[0].id!r}{advice}"
         note(f"note: {lists[0].path}: {told}")

@@ -70,6 +70,10 @@ class OneLineError(click.ClickException):
         click.echo(f"attlm: error: {self.format_message()}", err=True)
 
 
+class Terminated(KeyboardInterrupt):
+    """Another program, such as a batch system, has asked this one to end."""
+
+
 @contextlib.contextmanager
 def _terminating() -> Iterator[None]:
     """Let SIGTERM, of a batch system or a container, end the block like Ctrl-C: what is half written goes, and scores stay."""
@@ -78,7 +82,7 @@ def _terminating() -> Iterator[None]:
         return
 
     def stop(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
+        raise Terminated
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
@@ -145,8 +149,9 @@ class Commands(cloup.Group):
                 raise click.UsageError(told, error.ctx) from None
             raise
         except KeyboardInterrupt as error:
-            click.echo(f"\nattlm: interrupted{f'; {error}' if error.args else ''}", err=True)
-            raise SystemExit(130) from None  # the exit code of a program ended by Ctrl-C
+            what, number = ("terminated", signal.SIGTERM) if isinstance(error, Terminated) else ("interrupted", signal.SIGINT)
+            click.echo(f"\nattlm: {what}{f'; {error}' if error.args else ''}", err=True)
+            raise SystemExit(128 + number) from None  # the exit code of a program that a signal has ended
         except NoDictionaryError as error:
             raise OneLineError(f"{error} or name it with --dict") from None
         except InputError as error:

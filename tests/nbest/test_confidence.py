@@ -225,6 +225,14 @@ def test_the_words_of_an_answer_are_those_of_its_text(tmp_path):
     assert [row[2:5] for row in rows] == [["0.10", "0.30", "Yes"], ["0.60", "0.20", "twenty"], ["0.80", "0.20", "seventh"]]
 
 
+def test_words_of_an_answer_that_shares_none_with_timed_hypotheses():
+    nbest = NbestList("u", [Hypothesis("b c", {"am": 0.0}, 1), Hypothesis("a", {"am": -1.0}, 2, times=((0.5, 1.5),))])
+    for text, times in (("b c", ((0.5, 1.0), (1.0, 1.5))), ("b", ((0.5, 1.5),)), ("", ())):
+        nbest.hypotheses[0] = replace(nbest.hypotheses[0], text=text)
+        decided = decide(nbest, {"am": 1.0}, Decision())
+        assert AlignedAnswer.of(nbest, decided, {"am": 1.0}, Decision()).sausage(Confidence(), Decision()).times == times
+
+
 @pytest.mark.parametrize("text", ["a bc def", "- a", "a-b c", "--", ""])
 def test_words_of_pieces(text):
     """Exactly, if each word is treated by itself; by the share of letters for steps over the whole text."""

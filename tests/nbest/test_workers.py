@@ -142,8 +142,8 @@ def test_several_processes_write_the_bytes_of_one(folder, expected):
     assert "unknown to kenlm" in told or "500 lists, 2000 hypotheses" in told
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_processes_end_with_the_one_that_started_them(folder, how):
+@pytest.mark.parametrize(("how", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
+def test_processes_end_with_the_one_that_started_them(folder, how, status):
     """Their standard error is a pipe that stays open as long as one of them lives."""
     arguments = command(folder, "left-alone", "--devices", "cpu:2", "--no-resume")
     process = subprocess.Popen(arguments, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -154,7 +154,8 @@ def test_processes_end_with_the_one_that_started_them(folder, how):
     time.sleep(1.0)  # the processes are being started, or have the LMs
     process.send_signal(how)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == -how
+    assert process.returncode == status
+    assert (folder / ".left-alone.part").exists() == (how == signal.SIGKILL)
     assert b"resource_tracker" not in said
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,8 @@ def test_utterances_without_a_line_in_ctm_are_silence(folder):
     Path("b.ctm").write_text("v 1 0 1 dog\nu 1 0 1 the\n")
     joined = [json.loads(line) for line in run("combine", "a=a.ctm", "b=b.ctm").stdout.splitlines()]
     assert [(nbest["id"], [one["text"] for one in nbest["hyps"]]) for nbest in joined] == [("u", ["the cat", "the"]), ("v", ["", "dog"])]
+    of_a = [[one["scores"]["a_log_confidence"] for one in nbest["hyps"]] for nbest in joined]
+    assert of_a == [[pytest.approx(math.log(0.9 * 0.8))] * 2, [0.0, 0.0]]
     told = run("combine", "a=a.ctm", "b=b.ctm").stderr
     assert "note: a.ctm: 1 utterances have no line, and so no words, the first of id 'v'" in told
     assert "left out: confidence" in told

@@ -187,8 +187,8 @@ def test_a_command_that_is_terminated_ends_like_an_interrupted_one(folder, monke
 
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr("attlm_fairseq.nbest.run.deciding.decide", terminated)
-    result = run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "out", code=130)
-    assert result.stderr.splitlines()[-1] == "attlm: interrupted"
+    result = run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "out", code=143)
+    assert result.stderr.splitlines()[-1] == "attlm: terminated"
     assert not [path for path in folder.iterdir() if path.name.startswith(".out")]
     assert signal.getsignal(signal.SIGTERM) is before
 

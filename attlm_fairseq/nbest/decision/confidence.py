@@ -141,6 +141,8 @@ class AlignedAnswer:
             time = next(next_part) if slot[source] else None
             if slot[row]:
                 times.append(time)
+        if not any(times):  # other words than all of its own
+            times = [*_shared((hypothesis.times[0][0], hypothesis.times[-1][1]), len(times))]
         return times
 
 

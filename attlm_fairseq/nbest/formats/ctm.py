@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
@@ -16,6 +17,8 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, Sausage
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
 CHANNEL = "1"
+SCORE = "log_confidence"
+MIN_CONFIDENCE = 1e-7  # smaller ones count as this one: ln 0 is no score
 COMMENT = ";;"
 NO_TIMES = ";; no times in {}: word n of an utterance begins at n - 1 seconds and lasts 1 second\n"
 FIELDS = "recording, channel, begin, duration, word, perhaps its confidence, type and speaker"
@@ -43,7 +46,8 @@ class CtmFormat(NbestFormat):
     """``recording channel begin duration word [confidence [type [speaker]]]``: one hypothesis for each recording, with times.
 
     The words of a recording are put in the order of their begin times. A recording without words has no line. Lines that begin with
-    ``;;`` are comments. Confidences are kept if all words of the recording have one.
+    ``;;`` are comments. Confidences are kept if all words of the recording have one. If they are from 0 to 1, the sum of their natural
+    logs is the score ``log_confidence``.
     """
 
     name = "ctm"
@@ -116,8 +120,10 @@ def _of_recording(rows: Sequence[_Row], text: ListText, own: str, path: str) -> 
     confidences = [row.confidence for row in words if row.confidence is not None]
     if confidences:
         text.extras = ("confidence",)
+    is_probability = bool(words) and len(confidences) == len(words) and all(0 <= confidence <= 1 for confidence in confidences)
     hypothesis = Hypothesis(
         " ".join(row.word for row in words),
+        {SCORE: math.fsum(math.log(max(confidence, MIN_CONFIDENCE)) for confidence in confidences)} if is_probability else {},
         rank=1,
         times=tuple((row.begin, row.end) for row in words),
         confidences=tuple(confidences) if len(confidences) == len(words) else (),

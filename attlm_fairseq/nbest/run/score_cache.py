@@ -67,10 +67,10 @@ class ScoreCache:
             if self.path is not None and self.path.exists() and _kind(self.path) == "cache":
                 note(f"note: the scores so far are in {self.path}: the next run with these LMs goes on from there")
             raise
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             if self.path is None or not self.path.exists():
                 raise
-            raise KeyboardInterrupt(f"the same command continues: the scores so far are in {self.path}") from None
+            raise type(error)(f"the same command continues: the scores so far are in {self.path}") from None
 
     def score(self, workers: Workers, blocks: Iterable[Block]) -> Iterator[BlockScores]:
         """Yield the scores of each block in order, as ``workers.score`` does. Blocks in the cache are not scored again.
