@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import cast
 
 import numpy as np
 
@@ -22,9 +20,8 @@ from attlm_fairseq.nbest.decision.posterior import posteriors
 from attlm_fairseq.nbest.decision.rover import ConfusionNetwork, confusion_network, disputed, vote
 from attlm_fairseq.nbest.features.combination import combine
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, Sausage, WordShare
+from attlm_fairseq.nbest.word_times import Time, filled, shared
 from attlm_fairseq.text import TextPipeline
-
-SHORTEST_WORD = 0.05  # seconds: words without a time are not put into shorter gaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +115,9 @@ class AlignedAnswer:
                 times = list(hypothesis.times)
             elif times:
                 times = [_span([times[piece] for piece in pieces]) for pieces in _pieces_of(of_word, len(text))]
-        return Sausage(tuple(slots), tuple(answer), tuple(_filled(times)) if any(times) else ())
+        return Sausage(tuple(slots), tuple(answer), tuple(filled(times)))
 
-    def _times(self, steps: TextPipeline) -> list[tuple[float, float] | None]:
+    def _times(self, steps: TextPipeline) -> list[Time | None]:
         """Return the time of each compared word of the answer, from one hypothesis, so that they are in order; [] without times.
 
         It is that with the most words of the answer. A slot in which it has no word has no time.
@@ -132,17 +129,17 @@ class AlignedAnswer:
         source = max(timed, key=lambda i: int(common[i]))
         hypothesis = self.hypotheses[source]
         of_word = words_of_pieces(hypothesis.text, steps)
-        parts: list[tuple[float, float]] = []
+        parts: list[Time] = []
         for word, pieces in enumerate(_pieces_of(of_word, len(hypothesis.times))):
-            parts += _shared(hypothesis.times[word], len(pieces))
-        times: list[tuple[float, float] | None] = []
+            parts += shared(hypothesis.times[word], len(pieces))
+        times: list[Time | None] = []
         next_part = iter(parts)
         for slot, row in zip(self.network.slots, self.rows, strict=True):
             time = next(next_part) if slot[source] else None
             if slot[row]:
                 times.append(time)
         if not any(times):  # other words than all of its own
-            times = [*_shared((hypothesis.times[0][0], hypothesis.times[-1][1]), len(times))]
+            times = [*shared((hypothesis.times[0][0], hypothesis.times[-1][1]), len(times))]
         return times
 
 
@@ -185,34 +182,9 @@ def _of_words(text: Sequence[str], of_word: Sequence[int], confidences: Sequence
     return answer
 
 
-def _span(times: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
+def _span(times: Sequence[Time | None]) -> Time | None:
     known = [time for time in times if time is not None]
     return (known[0][0], known[-1][1]) if known else None
-
-
-def _shared(time: tuple[float, float], count: int) -> list[tuple[float, float]]:
-    """Divide a time evenly among ``count`` words."""
-    bounds = np.linspace(*time, count + 1).tolist() if count else [0.0]
-    return list(pairwise(bounds))
-
-
-def _filled(times: Sequence[tuple[float, float] | None]) -> list[tuple[float, float]]:
-    """Return the times of all words, if at least one has a time.
-
-    Words without one divide the gap before the next word that has one. If it is too short for them, and at the end, they share the time
-    of the word before them, at the beginning that of the first word that has one.
-    """
-    known = [place for place, time in enumerate(times) if time is not None]
-    filled: list[tuple[float, float]] = []
-    for place, until in zip(known, [*known[1:], len(times)], strict=True):
-        time = cast("tuple[float, float]", times[place])
-        start, others = len(filled), until - place - 1
-        gap = (time[1], cast("tuple[float, float]", times[until])[0]) if until < len(times) else time[1:] * 2
-        if others and gap[1] - gap[0] >= others * SHORTEST_WORD:
-            filled += [*_shared(time, place + 1 - start), *_shared(gap, others)]
-        else:
-            filled += _shared(time, until - start)
-    return filled
 
 
 def with_confidences(

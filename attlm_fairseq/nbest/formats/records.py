@@ -16,6 +16,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.json_text import Place
+from attlm_fairseq.nbest.formats.json_words import Words, words_of
 from attlm_fairseq.nbest.formats.lines import is_number as is_written_number
 from attlm_fairseq.nbest.formats.lines import quoted
 from attlm_fairseq.nbest.nbest_list import Hypothesis
@@ -229,7 +230,12 @@ class Reader:
             self._tell(f"{key} of a hypothesis is an empty list, read as silence (a decoder without a lexicon has no words)")
         tokens = value if isinstance(value, list) and _are_texts(value) and container in keys.OF_CTRANSLATE2 else None
         scores, read = self._scores(members, at, whole, tokens)
-        return Hypothesis(text, scores), members.keys() - read - (_text_keys(members) if isinstance(value, dict) else set())
+        words = words_of(members, text)
+        if words is None:
+            self._tell("the words with times of a hypothesis are not those of its text: their times and confidences are not read")
+            words = Words()
+        unread = members.keys() - read - (_text_keys(members) if isinstance(value, dict) else set())
+        return Hypothesis(text, scores, times=words.times, confidences=words.confidences), unread
 
     def _scores(
         self, members: Mapping[str, Any], at: _At, whole: Mapping[str, Any], tokens: Sequence[str] | None = None
