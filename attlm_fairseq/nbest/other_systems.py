@@ -11,11 +11,11 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, find_format, format_of, open_nbest
-from attlm_fairseq.nbest.formats.ctm import CtmFormat
+from attlm_fairseq.nbest.formats.ctm import CtmFormat, recordings
 from attlm_fairseq.nbest.formats.text import TextFormat
 from attlm_fairseq.nbest.line_matching import By, match_lines
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.reference_files import REFS_BY, TEXT, TextFile, ctm_file, positions, without_ends
+from attlm_fairseq.nbest.reference_files import REFS_BY, TEXT, TextFile, positions, without_ends
 
 
 def read_texts(path: str, by: By | None = None) -> list[NbestList]:
@@ -58,7 +58,7 @@ def read_further(
     text = "".join(source.pieces())
     lines = list(TextSource(path, text=text).lines())
     if isinstance(form, CtmFormat):  # without a line for an utterance without words
-        form = named = None
+        return _of_ctm(first, TextSource(path, text=text), by, option)
     if form is not None and (isinstance(form, TextFormat) or form.name not in LIKE_TEXT or len(lines) != len(first)):
         return in_order_of(first, list(form.read(TextSource(path, text=text))), path, first_path)
     if named is not None:
@@ -70,13 +70,24 @@ def read_further(
     ids = [nbest.id for nbest in first]
     try:
         texts = without_ends(lines)
-        file = ctm_file(path, texts, option) or TextFile(path, texts, option=option)
-        found = match_lines(ids, file, by)
+        found = match_lines(ids, TextFile(path, texts, option=option), by)
     except InputError as error:
         raise InputError(f"{error}{f'; if it holds n-best lists, say --format {form.name}' if form else ''}") from None
-    if format_name != TEXT and not file.sparse:
+    if format_name != TEXT:
         note(f"note: {path} is not an n-best list: read as one text per line{', with ids' if found.by_id else ''}")
     return [_one_text(name, text) for name, text in zip(ids, found.texts, strict=True)]
+
+
+def _of_ctm(first: Sequence[NbestList], source: TextSource, by: By | None, option: str) -> list[NbestList]:
+    """Return the lists of a CTM file for the utterances of ``first``: silence for those without a line."""
+    lists = recordings(source)
+    by_id = {nbest.id: nbest for nbest in lists}
+    ids = [nbest.id for nbest in first]
+    texts = [nbest.hypotheses[0].text for nbest in lists]
+    match_lines(ids, TextFile(source.name, texts, list(by_id), option, sparse=True), by)
+    note(f"note: {source.name} is read as CTM: the ids are those of the recordings, and a list without a line has no words")
+    scores = dict.fromkeys(lists[0].hypotheses[0].scores, 0.0)  # sums over no words
+    return [by_id[name] if name in by_id else NbestList(name, [Hypothesis("", dict(scores), rank=1)], path=source.name) for name in ids]
 
 
 def in_order_of(first: Sequence[NbestList], lists: list[NbestList], path: str, first_path: str) -> list[NbestList]:

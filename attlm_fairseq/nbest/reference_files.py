@@ -19,7 +19,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import format_of, keys
-from attlm_fairseq.nbest.formats.ctm import CtmFormat
+from attlm_fairseq.nbest.formats.ctm import CtmFormat, recordings
 from attlm_fairseq.nbest.formats.json_text import DECODER, first_value, members_in
 from attlm_fairseq.nbest.formats.lines import one_line, quoted, whole_lines
 from attlm_fairseq.nbest.formats.table import ReferenceCsv, ReferenceTsv
@@ -121,7 +121,7 @@ def ctm_file(path: str, lines: Sequence[str], option: str = REFS_BY) -> TextFile
     text = "".join(f"{line}\n" for line in lines)
     if not CtmFormat().matches(text):
         return None
-    found = list(CtmFormat().read(TextSource(path, text=text)))
+    found = recordings(TextSource(path, text=text))
     note(f"note: {path} is read as CTM: the ids are those of the recordings, and a list without a line has no words")
     return TextFile(path, [nbest.hypotheses[0].text for nbest in found], [nbest.id for nbest in found], option, sparse=True)
 

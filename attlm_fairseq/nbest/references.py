@@ -39,8 +39,8 @@ def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile]
             raise bare[0].error(f"list {bare[0].id!r} has no reference{others}: give files with one line per list (--refs){some}")
         note_silence([nbest.references for nbest in lists], "the lists' own references")
         return lists
-    if by is None and is_ctm(lists):
-        lists += silent_lists(lists, _ids_of(references[0], lists), "; --refs-by id leaves them out")
+    if by is None:
+        lists = _with_silence(lists, references[0], "; --refs-by id leaves them out")
     ids = [nbest.id for nbest in lists]
     matched = [match_lines(ids, file, by) for file in references]
     if len({found.by_id for found in matched}) > 1:
@@ -62,8 +62,9 @@ def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile]
 
 
 def is_ctm(lists: Sequence[NbestList]) -> bool:
-    """Return whether the lists are of a CTM file, which has no line for an utterance without words."""
-    return bool(lists) and all(isinstance(source_of(nbest), CtmFormat) for nbest in lists)
+    """Return whether these are all lists of a CTM file, which has no line for an utterance without words."""
+    files = [nbest.verbatim.file for nbest in lists if nbest.verbatim is not None and isinstance(source_of(nbest), CtmFormat)]
+    return 0 < len(files) == len(lists) == files[0].size and all(file is files[0] for file in files)
 
 
 def silent_lists(lists: Sequence[NbestList], names: Iterable[str], advice: str = "") -> list[NbestList]:
@@ -78,10 +79,14 @@ def silent_lists(lists: Sequence[NbestList], names: Iterable[str], advice: str =
     return silent
 
 
-def _ids_of(file: TextFile, lists: Sequence[NbestList]) -> list[str]:
-    """Return the ids in a file that has those of all lists; none for another file."""
+def _with_silence(lists: list[NbestList], file: TextFile, advice: str = "") -> list[NbestList]:
+    """Return the lists of a CTM file with those of the other utterances in a file of references; other lists as they are."""
+    if not is_ctm(lists):
+        return lists
     known = {nbest.id for nbest in lists}
-    return next((names for way in keyed_of(file) if known <= {*(names := [name for name, _ in way])}), [])
+    ways = [[name for name, _ in way] for way in keyed_of(file)]
+    names = max(ways, key=lambda names: len(known.intersection(names)), default=[])
+    return [*lists, *silent_lists(lists, names, advice)] if known.intersection(names) else lists
 
 
 def _repeated_id(lists: Iterable[NbestList]) -> str | None:
@@ -106,7 +111,7 @@ def with_known_references(
     else:
         if by == "order":
             raise InputError("lists without references are found by ids: --partial-refs does not go with --refs-by order")
-        kept = lists
+        kept = lists = _with_silence(lists, references[0]) if by is None else lists
         for file in references:
             names = {str(number) for number in range(len(file.lines))} if by == "number" else _ids_in(file, [nbest.id for nbest in lists])
             kept = [nbest for nbest in kept if nbest.id in names]

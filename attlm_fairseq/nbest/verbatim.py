@@ -11,13 +11,14 @@ class FileText:
     """The text of a file before its first and after its last list, shared by all its lists.
 
     ``end`` is known only when all lists are read. ``framing`` tells how the lists are enclosed, for formats with
-    several ways.
+    several ways. ``size`` is the number of its lists read so far, for formats in which utterances without words have no list.
     """
 
     format: str
     start: str = ""
     end: str = ""
     framing: str = ""
+    size: int = 0
 
 
 @dataclass(slots=True)

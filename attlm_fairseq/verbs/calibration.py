@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.confidence import Confidence, words_of_pieces
 from attlm_fairseq.nbest.decision.decision import Decision, compared_text
 from attlm_fairseq.nbest.fingerprints import LEARNED_SHARE, known_share
@@ -15,6 +16,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.calibration import Calibration, JudgedWords, fit_confidence
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists
 from attlm_fairseq.nbest.tuning.folds import FOLDS, assign_folds
+from attlm_fairseq.text import TextPipeline
 
 
 def judged_words(
@@ -27,9 +29,13 @@ def judged_words(
     """
     if metric.name != "WER":
         raise InputError(f"--confidence is of words that are right or wrong: it goes with --metric wer, not {metric.name}")
-    text = decision.text if decision.text.steps else compared_text(metric)
-    loaded = Decision(decision.rule, decision.scale, text.load(), tokenize=decision.tokenize)
+    loaded = Decision(decision.rule, decision.scale, _judged_text(metric, decision).load(), tokenize=decision.tokenize)
     return JudgedWords.of(lists.lists if places is None else [lists.lists[place] for place in places], weights, loaded)
+
+
+def _judged_text(metric: Metric, decision: Decision) -> TextPipeline:
+    """Return the text steps after which words are judged."""
+    return decision.text if decision.text.steps else compared_text(metric)
 
 
 def fit(
@@ -69,7 +75,7 @@ def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: 
     """
     words = judged_words(lists, metric, run.weights, run.decision)
     right = words.all_right
-    if (own := _own_confidences(lists, metric)) is not None:
+    if (own := _own_confidences(lists, _judged_text(metric, run.decision).load())) is not None:
         return Calibration.of(own, right, None)
     if run.confidence is not None and known_share(lists.references, run.tuned_on) <= LEARNED_SHARE:
         return Calibration.of(run.confidence.coverage * words.posteriors(run.confidence.scale), right, run.confidence)
@@ -85,17 +91,20 @@ def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: 
     return Calibration.of(np.concatenate(found), right, None, folds)
 
 
-def _own_confidences(lists: MeasuredLists, metric: Metric) -> np.ndarray | None:
+def _own_confidences(lists: MeasuredLists, text: TextPipeline) -> np.ndarray | None:
     """Return the confidence of each compared word, as the lists' file gives it; None if it does not give all.
 
     A part of a word has the confidence of the word. Raises InputError for a confidence that is not from 0 to 1.
     """
-    text = compared_text(metric).load()
     found: list[float] = []
-    for nbest in lists.lists:
-        [hypothesis, *others] = nbest.hypotheses
-        if others or len(hypothesis.confidences) != len(hypothesis.text.split()):
-            return None
+    hypotheses = [nbest.hypotheses[0] for nbest in lists.lists]
+    unknown = sum(len(hypothesis.confidences) != len(hypothesis.text.split()) for hypothesis in hypotheses)
+    if unknown or any(len(nbest.hypotheses) > 1 for nbest in lists.lists):
+        if any(hypothesis.confidences for hypothesis in hypotheses):
+            why = f"{unknown} of {len(hypotheses)} lists have words without one" if unknown else "lists have several hypotheses"
+            note(f"note: the confidences that the file gives are not measured: {why}")
+        return None
+    for nbest, hypothesis in zip(lists.lists, hypotheses, strict=True):
         if wrong := [share for share in hypothesis.confidences if not 0 <= share <= 1]:
             raise nbest.error(f"list {nbest.id!r} has the confidence {wrong[0]:g}: expected a number from 0 to 1")
         found += [hypothesis.confidences[word] for word in words_of_pieces(hypothesis.text, text)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
+from pathlib import Path
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.messages import note
+from attlm_fairseq.messages import collected, note
 from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names
 from attlm_fairseq.nbest.formats.as_read import extras_of, tell_of_left_out
 from attlm_fairseq.nbest.line_matching import By, check_by
@@ -51,7 +52,9 @@ def combine(systems: Mapping[str, Lists], *, texts_by: By | None = None) -> list
         check_name(name)
     lists = list(lists_or_texts(first))
     if is_ctm(lists):
-        names = {nbest.id: None for _, other in others if is_file(other) and str(other) != "-" for nbest in lists_or_texts(other)}
+        with collected():  # what is said of a file is said when it is read again
+            files = [other for _, other in others if is_file(other) and Path(str(other)).is_file()]
+            names = {nbest.id: None for file in files for nbest in lists_or_texts(file)}
         lists += silent_lists(lists, names) if names.keys() & {nbest.id for nbest in lists} else []
     label = str(first) if is_file(first) else first_name
     labels = (str(other) if is_file(other) else name for name, other in others)

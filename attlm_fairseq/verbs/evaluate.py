@@ -196,6 +196,8 @@ def evaluate(
     whole = list(lists_or_texts(lists, files.by))
     read = with_references(whole, refs)
     context, _ = with_context(run, read)
+    ids = {nbest.id for nbest in whole}
+    whole += [nbest for nbest in read if nbest.id not in ids]  # silence of CTM
     found = measure(read, metric, run, features, on_progress, context, run.groups(read))
     run, rescored = _rescored(found, metric, run)
     given = refs is not None and (refs is not files or files.paths)  # then the lists' own references do not count

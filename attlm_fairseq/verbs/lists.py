@@ -13,6 +13,7 @@ import numpy as np
 from attlm_fairseq.errors import InputError, UnknownFormatError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import NbestFolderFormat, NbestFormat, open_nbest
+from attlm_fairseq.nbest.formats.ctm import CtmFormat
 from attlm_fairseq.nbest.line_matching import By, check_by, match_lines
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.other_systems import read_texts
@@ -220,6 +221,8 @@ def lists_or_texts(lists: Lists, by: By | None = None) -> Iterable[NbestList]:
     if file.format != TEXT:
         try:
             form, opened = file.open()
+            if isinstance(form, CtmFormat) and file.format is None:
+                note(f"note: {file} is read as CTM: the ids are those of the recordings; if it has one text per line, say --format {TEXT}")
             if form.name == "plain" and file.format is None:
                 note(f"note: {file} is read as lists of several texts (plain); if it has one text per line, say --format {TEXT}")
             return opened

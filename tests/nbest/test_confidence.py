@@ -204,6 +204,32 @@ def test_confidences_of_a_ctm_file_are_measured_as_they_are(tmp_path):
     assert "list 'u1' has the confidence 90: expected a number from 0 to 1" in refused(*options)
 
 
+def test_confidences_that_some_words_lack_are_not_measured(tmp_path):
+    (tmp_path / "a.ctm").write_text("u 1 0.0 1.0 a 0.5\nv 1 0.0 1.0 b NA\n")
+    (tmp_path / "ref").write_text("u a\nv c\n")
+    result = run("eval", tmp_path / "a.ctm", "--refs", tmp_path / "ref", "--confidence")
+    assert "note: the confidences that the file gives are not measured: 1 of 2 lists have words without one" in result.stderr
+    assert "as the file gives them" not in result.stdout
+
+
+def test_confidences_of_a_ctm_file_are_judged_after_the_steps_of_the_decision(tmp_path):
+    (tmp_path / "a.ctm").write_text("u 1 0.0 1.0 a-b 0.5\nu 1 1.0 1.0 c 0.25\n")
+    (tmp_path / "attlm.toml").write_text('[decision]\nrule = "max"\n[decision.text]\nsteps = ["remove-punctuation"]\n')
+    (tmp_path / "ref").write_text("u a b d\n")
+    options = ["--refs", tmp_path / "ref", "--config", tmp_path / "attlm.toml", "--confidence", "--json"]
+    found = json.loads(run("eval", tmp_path / "a.ctm", *options).stdout)["confidence"]
+    assert (found["words"], found["right"]) == (3, pytest.approx(2 / 3, abs=1e-6))
+    assert found["ece"] == pytest.approx((2 * 0.5 + 0.25) / 3, abs=1e-6)
+
+
+def test_ctm_with_new_words_keeps_the_channel(tmp_path):
+    (tmp_path / "a.ctm").write_text("u A 1.0 0.5 fair 0.5\nu A 1.5 0.5 to 0.5\n")
+    (tmp_path / "phrases").write_text("fare\t2\tfair\n")
+    options = ["--phrases", tmp_path / "phrases", "--weight", "phrases=1"]
+    rows = parsed_ctm(run("rescore", tmp_path / "a.ctm", *options).stdout)
+    assert [row[:5] for row in rows] == [["u", "A", "1.00", "0.50", "fare"], ["u", "A", "1.50", "0.50", "to"]]
+
+
 def test_the_words_of_an_answer_are_those_of_its_text(tmp_path):
     """Text steps divide a word, leave one out, or make other words of all: each word of the text keeps its time."""
     line = {

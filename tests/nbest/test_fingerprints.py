@@ -72,6 +72,8 @@ def test_lists_of_one_utterance_are_found_over_several_links():
     assert same_utterance(of_lists, texts, lambda text: text).tolist() == [0, 1, 0, 1, 0, 2, 2]
     assert same_utterance([["a-b"], ["ab"]], [["x"], ["y"]], lambda text: text.replace("-", "")).tolist() == [0, 0]
     assert same_utterance([["x"], ["y"]], [["y"], ["x"]], lambda text: text).tolist() == [0, 1]  # a reference is not a hypothesis
+    silence = same_utterance([["a"], ["b"], [""], ["."], ["a"]], [[""], ["", ""], [""], ["x"], ["y"]], lambda text: text.strip("."))
+    assert silence.tolist() == [0, 1, 2, 3, 0]
 
 
 def test_a_table_of_very_many_lists_still_knows_them():

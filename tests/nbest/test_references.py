@@ -504,18 +504,21 @@ def test_ctm_is_read_by_its_words(tmp_path):
     assert ([nbest.id for nbest in kept], by) == (["u1"], "id")
     for more, message in [
         ("u1 2 3 0.5 word", "found channel 2 after channel A of 'u1', expected one channel of each recording"),
-        ("u2 1 3 0.5 word", "the recording 'u2' continues here after other recordings"),
         ("u3 1 3 words", "found 'u3 1 3 words': expected the fields of CTM: recording, channel, begin, duration, word"),
         ("u3 1 * * <ALT_BEGIN>", "found 'u3 1 * * <ALT_BEGIN>': alternatives are not read: keep one of each"),
         (f"u3 1 {'9' * 400} 1 word", "the begin is 9.*expected a finite number"),
+        ("u3 1 1e300 1 word", "the word ends at 1e+300 s: expected at most 1e+09 s"),
     ]:
         with pytest.raises(InputError, match=rf"ref:6: {re.escape(message)}" if "9.*" not in message else f"ref:6: {message}"):
             read_references([write(tmp_path / "ref", f"{CTM}{more}\n".encode())])
-    for row in ("u1 1 0 1 a NA", "u1 1 0 1 a 0.5 lex", "u1 1 0 1 a NA lex spk", "u1 1 0 1 a 1e-05\nu1 1 2 1 [noise] 1 non-lex spk"):
+    (file,) = read_references([write(tmp_path / "ref", f"{CTM}u2 1 0.0 0.1 so\n".encode())])  # recordings mixed
+    assert (file.ids, file.lines) == (["u2", "u1"], ["so the cat", "hello"])
+    for row in ("u1 1 0. 1 a NA", "u1 1 0 1.0 a 0.5 lex", "u1 1 0.0 1 a NA lex spk", "u1 1 0. 1 a 1e-05\nu1 1 2 1 [noise] 1 non-lex spk"):
         (file,) = read_references([write(tmp_path / "ref", f"{row}\n".encode())])
         assert (file.ids, file.lines) == (["u1"], ["a"])
-    (file,) = read_references([write(tmp_path / "text", b"a b\nc d\nu1 1 0 1 a\n")])
-    assert file.ids is None
+    for text in (b"a b\nc d\nu1 1 0. 1 a\n", b"u-1 1 5 4 3\nu-2 1 2 9 5 6\n"):  # digits
+        (file,) = read_references([write(tmp_path / "text", text)])
+        assert file.ids is None
 
 
 @pytest.mark.parametrize("by", [None, "id"])

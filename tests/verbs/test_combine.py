@@ -133,8 +133,9 @@ def test_fields_that_are_left_out_are_named(folder):
 
 def test_utterances_without_a_line_in_ctm_are_silence(folder):
     Path("a.ctm").write_text("u 1 0 0.5 the 0.9\nu 1 0.5 0.5 cat 0.8\n")
-    Path("b.ctm").write_text("v 1 0 1 dog\nu 1 0 1 the\n")
+    Path("b.ctm").write_text("v 1 0.0 1.0 dog\nu 1 0.0 1.0 the\n")
     joined = [json.loads(line) for line in run("combine", "a=a.ctm", "b=b.ctm").stdout.splitlines()]
+    assert [one["scores"].keys() for nbest in joined for one in nbest["hyps"]] == [{"a_log_confidence", "a_rank", "b_rank"}] * 4
     assert [(nbest["id"], [one["text"] for one in nbest["hyps"]]) for nbest in joined] == [("u", ["the cat", "the"]), ("v", ["", "dog"])]
     of_a = [[one["scores"]["a_log_confidence"] for one in nbest["hyps"]] for nbest in joined]
     assert of_a == [[pytest.approx(math.log(0.9 * 0.8))] * 2, [0.0, 0.0]]
@@ -145,4 +146,26 @@ def test_utterances_without_a_line_in_ctm_are_silence(folder):
     for options in (["a.ctm", "--refs", "ref"], ["a.ctm", "b.ctm", "--refs", "ref"]):
         assert json.loads(run("eval", *options, "--json").stdout)["systems"][0]["score"] == 50.0
     assert json.loads(run("eval", "a.ctm", "--refs", "ref", "--refs-by", "id", "--json").stdout)["systems"][0]["score"] == 0.0
+    Path("c.ctm").write_text(f"{Path('a.ctm').read_text()}x 1 0.0 1.0 more\n")  # which has no reference
+    assert json.loads(run("eval", "c.ctm", "--refs", "ref", "--partial-refs", "--json").stdout)["systems"][0]["score"] == 50.0
+    run("eval", "a.ctm", "b.ctm", "--refs", "ref", "--partial-refs")
     assert attlm.evaluate("a.ctm", {"u": "the cat", "v": "a dog"}).rows[0].interval.score == 50.0
+
+
+def test_lists_of_a_part_of_ctm_get_no_silence(folder):
+    Path("a.ctm").write_text("u 1 0.0 0.5 the 0.9\nv 1 0.5 0.5 cat 0.8\n")
+    references = {"u": "the", "v": "dog", "w": "more"}
+    first, second = attlm.read_nbest("a.ctm")
+    assert attlm.evaluate([first], references).rows[0].interval.score == 0.0
+    assert attlm.evaluate([first, second], references).rows[0].interval.score == pytest.approx(200 / 3)
+    others = [[("the", -1.0)], [("dog", -1.0)], [("more", -1.0)]]
+    lists = [attlm.NbestList(name, [attlm.Hypothesis(one[0][0])]) for name, one in zip("uvw", others, strict=True)]
+    joined = attlm.combine({"a": lists, "b": [first, second]})
+    assert [[one.text for one in nbest.hypotheses] for nbest in joined] == [["the"], ["dog", "cat"], ["more", ""]]
+    joined = attlm.combine({"a": lists, "b": "a.ctm"})
+    assert [[one.scores.get("b_log_confidence") for one in nbest.hypotheses] for nbest in joined] == [
+        [pytest.approx(math.log(0.9))],
+        [pytest.approx(math.log(0.8))] * 2,
+        [0.0, 0.0],
+    ]
+    assert joined[1].hypotheses[1].times == ((0.5, 1.0),)

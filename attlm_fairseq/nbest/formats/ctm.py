@@ -17,6 +17,8 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, Sausage
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
 CHANNEL = "1"
+LATEST = 1e9  # seconds
+DECIMALS = 6  # of the end of a word
 SCORE = "log_confidence"
 MIN_CONFIDENCE = 1e-7  # smaller ones count as this one: ln 0 is no score
 COMMENT = ";;"
@@ -54,10 +56,11 @@ class CtmFormat(NbestFormat):
     has_scores = False
 
     def matches(self, head: str) -> bool:
-        rows = [line for line in head.splitlines() if line.strip() and not _is_comment(line)]
+        """Return whether most lines have the fields, and some time has a decimal point: texts of digits look like them otherwise."""
+        rows = [line for line in head.split("\n") if line.strip() and not _is_comment(line)]
         found = [row for line in rows if (row := _ROW.fullmatch(line))]
         alternatives = sum(_ALTERNATIVE.fullmatch(line) is not None for line in rows)
-        return 2 * (len(found) + alternatives) > len(rows) and bool(found)
+        return 2 * (len(found) + alternatives) > len(rows) and any("." in row["begin"] + row["duration"] for row in found)
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
@@ -73,13 +76,7 @@ class CtmFormat(NbestFormat):
             if rows and row.name != rows[0].name:
                 yield _of_recording(rows, ListText(file, before, size=1), own, source.name)
                 rows, own = [], ""
-            if rows and row.channel != rows[0].channel:
-                raise InputError(
-                    f"found channel {row.channel} after channel {rows[0].channel} of {quoted(row.name)}, expected one channel of each "
-                    "recording: keep the lines of one channel in a file of its own",
-                    path=source.name,
-                    line=place,
-                )
+            _require_channel(rows, row, source.name)
             if not rows:
                 if not seen.add(row.name):
                     what = "continues here after other recordings: put its lines together (sort by recording)"
@@ -100,6 +97,32 @@ class CtmFormat(NbestFormat):
         write_lines(lists, out, self.name, _own_lines)
 
 
+def recordings(source: TextSource) -> list[NbestList]:
+    """Return the lists of a CTM file whose recordings may be mixed, in the order of their first words.
+
+    Raises InputError for a line with other fields, or two channels of one recording.
+    """
+    file = FileText(CtmFormat.name)
+    rows: dict[str, list[_Row]] = {}
+    for place, line in numbered(source, file):
+        if line.strip() and not _is_comment(line):
+            row = _row(line, source.name, place)
+            of_recording = rows.setdefault(row.name, [])
+            _require_channel(of_recording, row, source.name)
+            of_recording.append(row)
+    return [_of_recording(of_recording, ListText(file, size=1), "", source.name) for of_recording in rows.values()]
+
+
+def _require_channel(rows: Sequence[_Row], row: _Row, path: str) -> None:
+    if rows and row.channel != rows[0].channel:
+        raise InputError(
+            f"found channel {row.channel} after channel {rows[0].channel} of {quoted(row.name)}, expected one channel of each "
+            "recording: keep the lines of one channel in a file of its own",
+            path=path,
+            line=row.line,
+        )
+
+
 def _is_comment(line: str) -> bool:
     return line.lstrip().startswith(COMMENT)
 
@@ -111,11 +134,14 @@ def _row(line: str, path: str, place: int) -> _Row:
         raise InputError(f"found {quoted(line.rstrip())}: {what}", path=path, line=place)
     begin, duration = (number(found[name], f"the {name}", path, place) for name in ("begin", "duration"))
     confidence = None if found["confidence"] in (None, "NA") else number(found["confidence"], "the confidence", path, place)
+    if begin + duration > LATEST:
+        raise InputError(f"the word ends at {begin + duration:g} s: expected at most {LATEST:g} s", path=path, line=place)
     word = "" if found["type"] in NO_WORDS else found["word"]
-    return _Row(found["id"], found["channel"], begin, begin + duration, word, confidence, place)
+    return _Row(found["id"], found["channel"], begin, round(begin + duration, DECIMALS), word, confidence, place)
 
 
 def _of_recording(rows: Sequence[_Row], text: ListText, own: str, path: str) -> NbestList:
+    text.file.size += 1
     words = sorted((row for row in rows if row.word), key=attrgetter("begin"))
     confidences = [row.confidence for row in words if row.confidence is not None]
     if confidences:
@@ -138,7 +164,7 @@ def _own_lines(nbest: NbestList) -> list[str]:
 
 
 def write_ctm(lists: Iterable[NbestList], path: str) -> None:
-    """Write ``id 1 begin duration word confidence`` for each word of each answer, times in seconds.
+    """Write ``id channel begin duration word confidence`` for each word of each answer, times in seconds.
 
     The lists carry their ``sausage``. If a list has no times, a comment says so and each word lasts one second. An
     utterance without words has no line. ``path`` is as in ``write_nbest``. Raises InputError for an id that a line cannot
@@ -153,10 +179,18 @@ def write_ctm(lists: Iterable[NbestList], path: str) -> None:
             if not told and nbest.sausage.answer and not nbest.sausage.times:
                 out.write(NO_TIMES.format(f"the list {nbest.id} and others" if place else "the lists"))
                 told = True
-            out.writelines(_lines(nbest.id, nbest.sausage))
+            out.writelines(_lines(nbest.id, _channel_of(nbest), nbest.sausage))
 
 
-def _lines(name: str, sausage: Sausage) -> Iterator[str]:
+def _channel_of(nbest: NbestList) -> str:
+    """Return the channel of a recording that was read from CTM."""
+    for hypothesis in nbest.hypotheses:
+        if nbest.verbatim is not None and nbest.verbatim.file.format == CtmFormat.name and hypothesis.verbatim is not None:
+            return next((row["channel"] for line in hypothesis.verbatim.own.split("\n") if (row := _ROW.fullmatch(line))), CHANNEL)
+    return CHANNEL
+
+
+def _lines(name: str, channel: str, sausage: Sausage) -> Iterator[str]:
     for place, (word, share) in enumerate(sausage.answer):
         begin, end = sausage.times[place] if sausage.times else (float(place), place + 1.0)
-        yield f"{name} {CHANNEL} {begin:.2f} {end - begin:.2f} {word} {share:.6f}\n"
+        yield f"{name} {channel} {begin:.2f} {end - begin:.2f} {word} {share:.6f}\n"

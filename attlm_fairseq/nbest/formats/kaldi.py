@@ -35,6 +35,7 @@ TEXTS = ("text", "words_text")  # the second is what Kaldi's own rescoring scrip
 _KEY = re.compile(r"(\S+)-(\d{1,18})(?=\s|$)")
 _COSTS = re.compile(r"cost|score|^acwt|^lmwt")
 _TOTAL_FILE = f"{TOTAL}_cost"
+MIN_COMPARED = 3  # different words of a text: two hypotheses of one or two words may have none in common
 _BY_CHANCE = 6  # so few hypotheses may be in the order of their keys by chance after rescoring: of 7 one order in 5,040
 
 
@@ -53,7 +54,9 @@ class KaldiFormat(NbestFormat):
         """
         lines = head.rstrip("\r\n").split("\n")
         keys = [re.split(r"[ \r]", line, maxsplit=1)[0] for line in lines]
-        return any(key.endswith("-1") for key in keys) and all((found := _KEY.fullmatch(key)) and found[2][0] != "0" for key in keys)
+        return any(key.endswith("-1") for key in keys) and all(
+            (found := _KEY.fullmatch(key)) and str(int(found[2])) == found[2] for key in keys
+        )
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         def parse(whole: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
@@ -62,8 +65,10 @@ class KaldiFormat(NbestFormat):
         several = unlike = 0
         for nbest in grouped(source, self.name, parse):
             _set_ranks(nbest, source.name)
-            several += len(nbest.hypotheses) > 1
-            unlike += len(nbest.hypotheses) > 1 and _are_unlike(nbest)
+            texts = [{*hypothesis.text.split()} for hypothesis in nbest.hypotheses[:2]]
+            if len(texts) == 2 and min(map(len, texts)) >= MIN_COMPARED:
+                several += 1
+                unlike += 5 * len(texts[0] & texts[1]) < len(texts[0] | texts[1])
             yield nbest
         if 2 * unlike > several:
             note(
@@ -73,12 +78,6 @@ class KaldiFormat(NbestFormat):
 
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(lists, out, self.name, lambda nbest: [_line(nbest, hypothesis) for hypothesis in _as_written(nbest)])
-
-
-def _are_unlike(nbest: NbestList) -> bool:
-    """Return whether the first two hypotheses share less than a fifth of their words."""
-    first, second = ({*hypothesis.text.split()} for hypothesis in nbest.hypotheses[:2])
-    return 5 * len(first & second) < len(first | second)
 
 
 class KaldiFolder(NbestFolderFormat):

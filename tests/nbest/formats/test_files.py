@@ -446,7 +446,7 @@ def test_json_lines_may_begin_with_a_line_longer_than_the_head(mark, tmp_path):
 
 
 def test_texts_whose_ids_end_in_numbers_are_doubted_as_kaldis_lists():
-    texts = "".join(f"utt-{number} {text}\n" for number, text in enumerate(["a b c", "d e", "f g h"], 1))
+    texts = "".join(f"utt-{number} {text}\n" for number, text in enumerate(["a b c", "d e f", "g h"], 1))
     with collected() as told:
         [nbest] = read(texts, "kaldi")
     assert len(nbest.hypotheses) == 3
@@ -456,5 +456,7 @@ def test_texts_whose_ids_end_in_numbers_are_doubted_as_kaldis_lists():
     ]
     with collected() as told:
         read("u-1 a b c\nu-2 a b\nv-1 c\nv-2 d\n", "kaldi")
+        read("u-1 \u4eca\u5929\nu-2 \u660e\nv-1 yes\nv-2 yeah\nw-1\nw-2 a b c\n", "kaldi")
     assert told == []
+    assert FORMATS["kaldi"].matches("u-0 a b\nu-1 a\n")
     assert not FORMATS["kaldi"].matches("rec-0001 a b\nrec-0002 c\nrec-1 d\n")
