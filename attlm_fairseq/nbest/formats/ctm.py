@@ -56,11 +56,13 @@ class CtmFormat(NbestFormat):
     has_scores = False
 
     def matches(self, head: str) -> bool:
-        """Return whether most lines have the fields, and some time has a decimal point: texts of digits look like them otherwise."""
+        """Return whether most lines have the fields, and some time or confidence has a decimal point: texts of digits look like them otherwise."""
         rows = [line for line in head.split("\n") if line.strip() and not _is_comment(line)]
         found = [row for line in rows if (row := _ROW.fullmatch(line))]
         alternatives = sum(_ALTERNATIVE.fullmatch(line) is not None for line in rows)
-        return 2 * (len(found) + alternatives) > len(rows) and any("." in row["begin"] + row["duration"] for row in found)
+        return 2 * (len(found) + alternatives) > len(rows) and any(
+            "." in f"{row['begin']}{row['duration']}{row['confidence']}" for row in found
+        )
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
