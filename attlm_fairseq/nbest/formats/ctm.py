@@ -56,7 +56,10 @@ class CtmFormat(NbestFormat):
     has_scores = False
 
     def matches(self, head: str) -> bool:
-        """Return whether most lines have the fields, and some time or confidence has a decimal point: texts of digits look like them otherwise."""
+        """Return whether most lines have the fields, and some time or confidence has a decimal point.
+
+        Texts of digits look like CTM otherwise.
+        """
         rows = [line for line in head.split("\n") if line.strip() and not _is_comment(line)]
         found = [row for line in rows if (row := _ROW.fullmatch(line))]
         alternatives = sum(_ALTERNATIVE.fullmatch(line) is not None for line in rows)
