@@ -89,7 +89,7 @@ def learn_command(
     """
     inputs = {"the input": [nbest], "the references": refs.paths, "--kenlm": [kenlm], "a step of --text": files_of_steps(text)}
     check_files(inputs, {"the output": output})
-    if kenlm is None:
+    if kenlm is None and output.exists():
         lm_next_to(output)  # before the work
     learned = learn_corrections(NbestFile(nbest, format_name), refs, lm=kenlm, language=language, text=text)
     learned.save(output)

@@ -231,6 +231,11 @@ def test_refused_in_one_line(folder: Path) -> None:
     for output, told in (("taken.tsv", "would be replaced by the LM of the references"), ("new.arpa", "give the table another ending")):
         assert told in refused("corrections", "train.json", "-o", output)
     assert (folder / "taken.arpa").read_text() == "the user's own"
+    run("corrections", "train.json", "-o", "whole.tsv")
+    whole = (folder / "whole.tsv").read_bytes()
+    (folder / "whole.tsv").unlink()  # killed before it wrote the table
+    run("corrections", "train.json", "-o", "whole.tsv")
+    assert (folder / "whole.tsv").read_bytes() == whole
     assert "num2words does not know it" in refused("corrections", "train.json", "--language", "xx", "-o", "x.tsv")
     assert "--language: a table has its own; leave one" in refused(
         "corrections", "eval", "dev.json", "--table", "c.tsv", "--language", "de"

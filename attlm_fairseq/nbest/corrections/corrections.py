@@ -183,7 +183,7 @@ class Corrections(Table):
         if self._folder is not None:
             if is_stream(str(path)):
                 raise InputError("the LM estimated from the references is written next to the table: name a file, or give an LM", path=path)
-            lm = lm_next_to(path)
+            lm = lm_next_to(path, Path(str(self.lm)))
             with Path(str(self.lm)).open("rb") as estimated, whole_file(str(lm)) as out:
                 shutil.copyfileobj(estimated, out.buffer)
         write_table(path, self, lm)
@@ -202,15 +202,17 @@ class Corrections(Table):
         return cls(**vars(table))
 
 
-def lm_next_to(table: Path) -> Path:
+def lm_next_to(table: Path, estimated: Path | None = None) -> Path:
     """Return where the LM of the references is written, next to a table: NAME.arpa.
 
-    Raises InputError if another file has that name: only the LM of an earlier table of this name is replaced.
+    Raises InputError if another file has that name: only the LM of an earlier table of this name is replaced, or a copy of
+    the ``estimated`` one, which a run leaves that is killed before it writes the table.
     """
     lm = table.with_suffix(".arpa")
     if lm == table:
         raise InputError("is the name of the LM that is written next to the table: give the table another ending, such as .tsv", path=table)
-    if lm.exists() and not _is_lm_of(lm, table):
+    is_copy = estimated is not None and lm.is_file() and sha256(lm) == sha256(estimated)
+    if lm.exists() and not is_copy and not _is_lm_of(lm, table):
         raise InputError(f"would be replaced by the LM of the references: give the table another name than {table.name}", path=lm)
     return lm
 

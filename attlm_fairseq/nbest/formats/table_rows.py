@@ -102,9 +102,10 @@ def rows_of(source: TextSource, file: FileText, delimiter: str) -> Iterator[Row]
             found = f"a quote opens here and is closed on line {taken[-1][0]}: expected one line per row; {_QUOTING}"
             raise InputError(found, path=source.name, line=taken[0][0])
         raw = "".join(line for _, line in taken)
-        if fields:
+        is_blank = not fields or (delimiter == "\t" and not raw.strip(" \t\r\n"))  # of tabs alone, as in tables without a header
+        if not is_blank:
             yield Row(fields, raw, before, taken[0][0])
-        before = "" if fields else before + raw
+        before = before + raw if is_blank else ""
         taken.clear()
     file.end = before
 

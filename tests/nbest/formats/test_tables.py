@@ -27,6 +27,14 @@ def scored(lists: list[NbestList]) -> list[NbestList]:
     return lists
 
 
+def test_lines_of_tabs_alone_are_blank():
+    for sample in ("\nu1\t-1.5\ta b\n\t\nu2\t-3\tc\n", "utt\ttext\tscore\nu1\ta b\t-1\n\t\t\nu2\tc\t-2\n\t\n"):
+        lists = read(sample, "tsv")
+        assert texts(lists) == ["a b", "c"]
+        assert write(lists, "tsv") == sample
+        assert texts(read(write(scored(lists), "tsv"), "tsv")) == ["a b", "c"]
+
+
 def test_without_a_header_quotes_are_text(tmp_path):
     (tmp_path / "list").write_text(QUOTES)
     form, opened = open_nbest(str(tmp_path / "list"))
