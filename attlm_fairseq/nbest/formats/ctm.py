@@ -41,6 +41,7 @@ class _Row(NamedTuple):
     end: float
     word: str  # "" for what is no word
     confidence: float | None
+    typed: bool
     line: int
 
 
@@ -142,15 +143,15 @@ def _row(line: str, path: str, place: int) -> _Row:
     if begin + duration > LATEST:
         raise InputError(f"the word ends at {begin + duration:g} s: expected at most {LATEST:g} s", path=path, line=place)
     word = "" if found["type"] in NO_WORDS else found["word"]
-    return _Row(found["id"], found["channel"], begin, round(begin + duration, DECIMALS), word, confidence, place)
+    return _Row(found["id"], found["channel"], begin, round(begin + duration, DECIMALS), word, confidence, bool(found["type"]), place)
 
 
 def _of_recording(rows: Sequence[_Row], text: ListText, own: str, path: str) -> NbestList:
     text.file.size += 1
     words = sorted((row for row in rows if row.word), key=attrgetter("begin"))
     confidences = [row.confidence for row in words if row.confidence is not None]
-    if confidences:
-        text.extras = ("confidence",)
+    known = {"channel": rows[0].channel != CHANNEL, "confidence": bool(confidences), "type": any(row.typed for row in rows)}
+    text.extras = tuple(name for name, is_known in known.items() if is_known)
     is_probability = bool(words) and len(confidences) == len(words) and all(0 <= confidence <= 1 for confidence in confidences)
     hypothesis = Hypothesis(
         " ".join(row.word for row in words),
