@@ -15,6 +15,8 @@ SHORTEST_WORD = 0.05  # seconds: words without a time are not put into shorter g
 
 def shared(time: Time, count: int) -> list[Time]:
     """Divide a time evenly among ``count`` words."""
+    if count == 1:
+        return [time]
     bounds = np.linspace(*time, count + 1).tolist() if count else [0.0]
     return list(pairwise(bounds))
 
@@ -25,6 +27,8 @@ def filled(times: Sequence[Time | None]) -> list[Time]:
     Words without one divide the gap before the next word that has one. If it is too short for them, and at the end, they share the time
     of the word before them, at the beginning that of the first word that has one.
     """
+    if None not in times:
+        return [*cast("Sequence[Time]", times)]
     known = [place for place, time in enumerate(times) if time is not None]
     found: list[Time] = []
     for place, until in zip(known, [*known[1:], len(times)] if known else [], strict=True):

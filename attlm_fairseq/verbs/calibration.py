@@ -71,7 +71,7 @@ def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: 
         utterances: utterance number of each list (N,). Lists of the same utterance stay in one fold.
 
     Raises:
-        InputError: the metric does not count words, there are fewer than two utterances, or a confidence is not from 0 to 1.
+        InputError: the metric does not count words, or there are fewer than two utterances.
     """
     words = judged_words(lists, metric, run.weights, run.decision)
     right = words.all_right
@@ -94,18 +94,21 @@ def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: 
 def _own_confidences(lists: MeasuredLists, text: TextPipeline) -> np.ndarray | None:
     """Return the confidence of each compared word, as the lists' file gives it; None if it does not give all.
 
-    A part of a word has the confidence of the word. Raises InputError for a confidence that is not from 0 to 1.
+    A part of a word has the confidence of the word. Logs why confidences of the file are not measured.
     """
-    found: list[float] = []
     hypotheses = [nbest.hypotheses[0] for nbest in lists.lists]
-    unknown = sum(len(hypothesis.confidences) != len(hypothesis.text.split()) for hypothesis in hypotheses)
-    if unknown or any(len(nbest.hypotheses) > 1 for nbest in lists.lists):
-        if any(hypothesis.confidences for hypothesis in hypotheses):
-            why = f"{unknown} of {len(hypotheses)} lists have words without one" if unknown else "lists have several hypotheses"
-            note(f"note: the confidences that the file gives are not measured: {why}")
+    if not any(hypothesis.confidences for hypothesis in hypotheses):
         return None
-    for nbest, hypothesis in zip(lists.lists, hypotheses, strict=True):
-        if wrong := [share for share in hypothesis.confidences if not 0 <= share <= 1]:
-            raise nbest.error(f"list {nbest.id!r} has the confidence {wrong[0]:g}: expected a number from 0 to 1")
-        found += [hypothesis.confidences[word] for word in words_of_pieces(hypothesis.text, text)]
-    return np.array(found) if found else None
+    unknown = sum(len(hypothesis.confidences) != len(hypothesis.text.split()) for hypothesis in hypotheses)
+    wrong = next((share for hypothesis in hypotheses for share in hypothesis.confidences if not 0 <= share <= 1), None)
+    why = ""
+    if any(len(nbest.hypotheses) > 1 for nbest in lists.lists):
+        why = "lists have several hypotheses"
+    elif unknown:
+        why = f"{unknown} of {len(hypotheses)} lists have words without one"
+    elif wrong is not None:
+        why = f"{wrong:g} is not from 0 to 1"
+    if why:
+        note(f"note: the confidences that the file gives are not measured: {why}")
+        return None
+    return np.array([hypothesis.confidences[word] for hypothesis in hypotheses for word in words_of_pieces(hypothesis.text, text)])

@@ -11,7 +11,17 @@ from typing import NamedTuple, TextIO
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource, whole_file
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.formats.lines import SeenIds, distinct, number, numbered, own_text, quoted, text_of_hypothesis, write_lines
+from attlm_fairseq.nbest.formats.lines import (
+    SeenIds,
+    distinct,
+    is_number,
+    number,
+    numbered,
+    own_text,
+    quoted,
+    text_of_hypothesis,
+    write_lines,
+)
 from attlm_fairseq.nbest.formats.protocol import NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, Sausage
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
@@ -57,16 +67,16 @@ class CtmFormat(NbestFormat):
     has_scores = False
 
     def matches(self, head: str) -> bool:
-        """Return whether most lines have the fields, and some time or confidence has a decimal point.
+        """Return whether most lines have the fields, and some time or confidence has a decimal point, or all lines have them.
 
-        Texts of digits look like CTM otherwise.
+        Then not all words are numbers: texts of digits look like CTM otherwise.
         """
         rows = [line for line in head.split("\n") if line.strip() and not _is_comment(line)]
         found = [row for line in rows if (row := _ROW.fullmatch(line))]
         alternatives = sum(_ALTERNATIVE.fullmatch(line) is not None for line in rows)
-        return 2 * (len(found) + alternatives) > len(rows) and any(
-            "." in f"{row['begin']}{row['duration']}{row['confidence']}" for row in found
-        )
+        if any("." in f"{row['begin']}{row['duration']}{row['confidence']}" for row in found):
+            return 2 * (len(found) + alternatives) > len(rows)
+        return 0 < len(found) == len(rows) and not all(is_number(row["word"]) for row in found)
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)

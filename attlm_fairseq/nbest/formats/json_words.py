@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,11 +11,14 @@ from attlm_fairseq.numeric import is_number
 
 WORDS = ("words", "Words", "chunks")  # the last of Hugging Face's pipeline
 TEXTS = ("word", "punctuated_word", "Word", "text")
-BEGIN_AND_END = (("start", "end"), ("start_time", "end_time"), ("startTime", "endTime"), ("begin", "end"))  # in seconds
+BEGIN_AND_END = (  # in seconds
+    *(("start", "end"), ("start_time", "end_time"), ("startTime", "endTime"), ("startOffset", "endOffset"), ("begin", "end")),
+)
 BEGIN_AND_DURATION = (("offsetInTicks", "durationInTicks"), ("Offset", "Duration"))  # in ticks of 100 ns, of Azure
 CONFIDENCES = ("confidence", "Confidence", "probability", "score")
 TICKS = 1e7  # in a second
-LONGEST_WORD = 10.0  # seconds, on average: longer words are in milliseconds
+LATEST = 1e9  # no time and no confidence is greater
+LONGEST_WORD = 20.0  # seconds, on average: longer words with whole numbers are in milliseconds
 
 
 class Words(NamedTuple):
@@ -27,7 +29,7 @@ class Words(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    text: str
+    letters: str
     time: Time | None
     confidence: float | None
 
@@ -35,31 +37,40 @@ class _Entry(NamedTuple):
 def words_of(members: Mapping[str, Any], text: str) -> Words | None:
     """Return times and confidences of the words of a hypothesis; None if its entries are not the words of the text.
 
-    An entry is compared without case and punctuation. One that does not begin with a space continues the word before it, if others do.
-    Words without a time get one from their neighbours (``word_times.filled``).
+    Entries are compared without case and punctuation. Several may make a word, such as the characters of a text without spaces. Words
+    without a time, or whose time is before that of an earlier word, get one from their neighbours (``word_times.filled``).
     """
     values = _entries(members)
-    if not values:
+    if any(len(written.split()) > 1 for value in values if (written := _text_of(value))):  # phrases with times
         return Words()
-    entries = [entry for value in values if (entry := _entry(value)) is not None]
-    if len(entries) < len(values):
-        return None
-    if any(len(entry.text.split()) > 1 for entry in entries):  # phrases with times
+    entries = [_Entry(_letters(_text_of(value) or ""), _time_of(value), _confidence_of(value)) for value in values]
+    if all(entry.time is None and entry.confidence is None for entry in entries):
         return Words()
-    spaced = any(entry.text[:1].isspace() for entry in entries)
-    groups: list[list[_Entry]] = []
-    for entry in entries:
-        if not groups or not spaced or entry.text[:1].isspace():
-            groups.append([])
-        groups[-1].append(entry)
-    words = text.split()
-    if [_letters("".join(entry.text for entry in group)) for group in groups] != list(map(_letters, words)):
+    groups = _groups(entries, text.split())
+    if groups is None:
         return None
-    times = _in_seconds([_span([entry.time for entry in group if entry.time is not None]) for group in groups])
-    confidences = [entry.confidence for group in groups for entry in group]
-    if any(confidence is None for confidence in confidences):
+    times = _in_order([_span([entry.time for entry in group if entry.time is not None]) for group in groups], _unit(values, entries))
+    confidences = [[entry.confidence for entry in group if entry.confidence is not None] for group in groups]
+    if not all(map(len, confidences)) or any(entry.letters and entry.confidence is None for entry in entries):
         return Words(times)
-    return Words(times, tuple(min(entry.confidence for entry in group if entry.confidence is not None) for group in groups))
+    return Words(times, tuple(map(min, confidences)))
+
+
+def _groups(entries: Sequence[_Entry], words: Sequence[str]) -> list[list[_Entry]] | None:
+    """Return the entries of each word; None if they are others. Entries without letters are of no word."""
+    left = iter(entry for entry in entries if entry.letters)
+    groups = []
+    for word in words:
+        wanted, found = _letters(word), ""
+        group: list[_Entry] = []
+        while found != wanted:
+            entry = next(left, None)
+            if entry is None or not wanted.startswith(found + entry.letters):
+                return None
+            found += entry.letters
+            group.append(entry)
+        groups.append(group)
+    return None if next(left, None) is not None else groups
 
 
 def _entries(members: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -73,25 +84,33 @@ def _entries(members: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return []
 
 
-def _entry(value: Mapping[str, Any]) -> _Entry | None:
-    """Return the entry of a word; None if it has no text."""
-    text = next((value[key] for key in TEXTS if isinstance(value.get(key), str)), None)
-    confidence = next((float(value[key]) for key in CONFIDENCES if is_number(value.get(key))), None)
-    time = next(_times(value), None)
-    return None if text is None else _Entry(text, time, confidence)
+def _text_of(value: Mapping[str, Any]) -> str | None:
+    return next((value[key] for key in TEXTS if key in value and isinstance(value[key], str)), None)
 
 
-def _times(value: Mapping[str, Any]) -> Iterator[Time]:
+def _confidence_of(value: Mapping[str, Any]) -> float | None:
+    return next((number for key in CONFIDENCES if key in value and (number := _number(value[key])) is not None), None)
+
+
+def _time_of(value: Mapping[str, Any]) -> Time | None:
+    """Return the first time of an entry that is one."""
+    for begin, end in _times(value):
+        if begin is not None and end is not None and 0 <= begin <= end:
+            return begin, end
+    return None
+
+
+def _times(value: Mapping[str, Any]) -> Iterator[tuple[float | None, float | None]]:
     for begin, end in BEGIN_AND_END:
-        found = _seconds(value.get(begin)), _seconds(value.get(end))
-        if found[0] is not None and found[1] is not None and 0 <= found[0] <= found[1]:
-            yield found[0], found[1]
+        if begin in value:
+            yield _seconds(value[begin]), _seconds(value.get(end))
     match value.get("timestamp"):
-        case [begin, end] if is_number(begin) and is_number(end) and 0 <= begin <= end:
-            yield float(begin), float(end)
+        case [begin, end]:
+            yield _number(begin), _number(end)
     for begin, duration in BEGIN_AND_DURATION:
-        if is_number(value.get(begin)) and is_number(value.get(duration)) and value[begin] >= 0 and value[duration] >= 0:
-            yield value[begin] / TICKS, (value[begin] + value[duration]) / TICKS
+        if begin in value:
+            start, length = _number(value[begin], LATEST * TICKS), _number(value.get(duration), LATEST * TICKS)
+            yield None if start is None else start / TICKS, None if start is None or length is None else (start + length) / TICKS
 
 
 def _seconds(value: Any) -> float | None:
@@ -101,18 +120,35 @@ def _seconds(value: Any) -> float | None:
             value = float(value.removesuffix("s"))
         except ValueError:
             return None
-    return float(value) if is_number(value) and math.isfinite(value) else None
+    return _number(value)
+
+
+def _number(value: Any, most: float = LATEST) -> float | None:
+    """Return a finite number that is not greater than others of its kind."""
+    return float(value) if is_number(value) and abs(value) <= most else None
 
 
 def _span(times: Sequence[Time]) -> Time | None:
     return (times[0][0], max(times[0][0], times[-1][1])) if times else None
 
 
-def _in_seconds(times: Sequence[Time | None]) -> tuple[Time, ...]:
-    lengths = [time[1] - time[0] for time in times if time is not None]
-    unit = 1000.0 if sum(lengths) > LONGEST_WORD * len(lengths) else 1.0
-    return tuple(filled([None if time is None else (time[0] / unit, time[1] / unit) for time in times]))
+def _unit(values: Sequence[Mapping[str, Any]], entries: Sequence[_Entry]) -> float:
+    """Return how many units of the times a second has: 1,000 if they are whole numbers, and too large for seconds."""
+    lengths = [entry.time[1] - entry.time[0] for entry in entries if entry.time is not None]
+    whole = all(isinstance(value.get("start"), int) and isinstance(value.get("end"), int) for value in values)
+    return 1000.0 if whole and sum(lengths) > LONGEST_WORD * len(lengths) else 1.0
+
+
+def _in_order(times: Sequence[Time | None], unit: float) -> tuple[Time, ...]:
+    known: list[Time | None] = []
+    latest = 0.0
+    for time in times:
+        is_later = time is not None and time[0] >= latest
+        known.append((time[0] / unit, time[1] / unit) if time is not None and is_later else None)
+        latest = time[0] if time is not None and is_later else latest
+    return tuple(filled(known))
 
 
 def _letters(word: str) -> str:
-    return "".join(filter(str.isalnum, word.casefold())) or word.strip()
+    folded = word.casefold()
+    return folded if folded.isalnum() else "".join(filter(str.isalnum, folded))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from cli_runs import run
@@ -83,17 +84,34 @@ def test_parts_of_words_without_a_space_continue_them():
         (words({"word": "a"}, {"word": "b", "start": "soon", "end": 2}), ((), ())),
         (words({"word": "a", "start": 2, "end": 1}, {"word": "b", "start": -1, "end": 2}), ((), ())),
         ({"chunks": [{"text": " a b", "timestamp": [0.0, 1.0]}]}, ((), ())),  # phrases
-        (words({"word": "a"}), None),
-        (words({"word": "a"}, {"word": "c"}), None),
-        (words({"word": "a"}, {"start": 1}), None),
+        (words({"word": "a"}), ((), ())),  # nothing is known of it
+        (words({"word": "a", "start": 0, "end": 1}), None),
+        (words({"word": "a", "start": 0, "end": 1}, {"word": "c"}), None),
+        (words({"word": "a", "start": 0, "end": 1}, {"start": 1, "end": 2}), None),
+        (words({"word": "a", "start": 0, "end": 1}, {"word": "b"}, {"word": "c"}), None),
+        (words({"word": "a", "start": 10**400, "end": 1e308}, {"word": "b", "confidence": 10**400, "timestamp": [0, math.inf]}), ((), ())),
+        (
+            words({"word": "a", "start": 0.5, "end": 1}, {"word": ","}, {"word": " "}, {"word": "b", "start": 1, "end": 1.5}),
+            (((0.5, 1.0), (1.0, 1.5)), ()),
+        ),
+        (
+            words({"word": "a", "start": 5.0, "end": 6.0}, {"word": "b", "start": 1.0, "end": 2.0}),
+            (((5.0, 5.5), (5.5, 6.0)), ()),
+        ),  # not in order
+        (words({"word": "a", "start": 0.0, "end": 30.0}, {"word": "b", "start": 30.0, "end": 60.0}), (((0.0, 30.0), (30.0, 60.0)), ())),
     ],
 )
 def test_what_is_not_known(members, found):
     assert words_of(members, "a b") == found
 
 
+def test_texts_without_spaces():
+    characters = [{"word": sign, "start": place, "end": place + 1.0} for place, sign in enumerate("\u4eca\u5929\u597d")]
+    assert words_of(words(*characters), "\u4eca\u5929\u597d\u3002") == (((0.0, 3.0),), ())
+
+
 def test_words_that_are_not_those_of_the_text_are_told():
-    text = json.dumps([{"id": "u", "hyps": [{"text": "a b", **words({"word": "a"})}]}])
+    text = json.dumps([{"id": "u", "hyps": [{"text": "a b", **words({"word": "a", "start": 1, "end": 2})}]}])
     with collected() as told:
         assert write(read(text, "json"), "json") == text
     assert told == ["note: FILE: the words with times of a hypothesis are not those of its text: their times and confidences are not read"]
