@@ -94,3 +94,8 @@ class NbestList:
     def error(self, message: str) -> InputError:
         """Return an InputError that names the list's file and line."""
         return InputError(message, path=self.path or None, line=self.line or None)
+
+
+def silence(name: str, like: NbestList) -> NbestList:
+    """Return a list of one hypothesis without words, with the scores of another list: sums over no words, 0."""
+    return NbestList(name, [Hypothesis("", dict.fromkeys(like.hypotheses[0].scores, 0.0), rank=1)], path=like.path)

@@ -14,8 +14,8 @@ from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, find_forma
 from attlm_fairseq.nbest.formats.ctm import CtmFormat, recordings
 from attlm_fairseq.nbest.formats.text import TextFormat
 from attlm_fairseq.nbest.line_matching import By, match_lines
-from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.reference_files import REFS_BY, TEXT, TextFile, positions, without_ends
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, silence
+from attlm_fairseq.nbest.reference_files import REFS_BY, TEXT, TextFile, positions, read_as_ctm, without_ends
 
 
 def read_texts(path: str, by: By | None = None) -> list[NbestList]:
@@ -85,9 +85,8 @@ def _of_ctm(first: Sequence[NbestList], source: TextSource, by: By | None, optio
     ids = [nbest.id for nbest in first]
     texts = [nbest.hypotheses[0].text for nbest in lists]
     match_lines(ids, TextFile(source.name, texts, list(by_id), option, sparse=True), by)
-    note(f"note: {source.name} is read as CTM: the ids are those of the recordings, and a list without a line has no words")
-    scores = dict.fromkeys(lists[0].hypotheses[0].scores, 0.0)  # sums over no words
-    return [by_id[name] if name in by_id else NbestList(name, [Hypothesis("", dict(scores), rank=1)], path=source.name) for name in ids]
+    note(read_as_ctm(source.name))
+    return [by_id[name] if name in by_id else silence(name, lists[0]) for name in ids]
 
 
 def in_order_of(first: Sequence[NbestList], lists: list[NbestList], path: str, first_path: str) -> list[NbestList]:

@@ -110,10 +110,15 @@ def _reference_files(path: str) -> list[TextFile]:
 
 def _text_lines(path: str, source: TextSource) -> TextFile:
     lines = without_ends(list(source.lines()))
-    return _stm_file(path, lines) or ctm_file(path, lines) or TextFile(path, lines)
+    return _stm_file(path, lines) or _ctm_file(path, lines) or TextFile(path, lines)
 
 
-def ctm_file(path: str, lines: Sequence[str], option: str = REFS_BY) -> TextFile | None:
+def read_as_ctm(path: str) -> str:
+    """Return the note that a file is read as CTM."""
+    return f"note: {path} is read as CTM: the ids are those of the recordings, and a list without a line has no words"
+
+
+def _ctm_file(path: str, lines: Sequence[str]) -> TextFile | None:
     """Return the text of each recording of a CTM file, its words in the order of their begin times; None for any other file.
 
     Raises InputError if the file is damaged, or a recording has words of two channels.
@@ -122,8 +127,8 @@ def ctm_file(path: str, lines: Sequence[str], option: str = REFS_BY) -> TextFile
     if not CtmFormat().matches(text):
         return None
     found = recordings(TextSource(path, text=text))
-    note(f"note: {path} is read as CTM: the ids are those of the recordings, and a list without a line has no words")
-    return TextFile(path, [nbest.hypotheses[0].text for nbest in found], [nbest.id for nbest in found], option, sparse=True)
+    note(read_as_ctm(path))
+    return TextFile(path, [nbest.hypotheses[0].text for nbest in found], [nbest.id for nbest in found], sparse=True)
 
 
 def _segment(line: str) -> re.Match[str] | None:

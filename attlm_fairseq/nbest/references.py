@@ -12,7 +12,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import source_of
 from attlm_fairseq.nbest.formats.ctm import CtmFormat
 from attlm_fairseq.nbest.line_matching import By, keyed_of, match_lines, sorted_as_text
-from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.nbest_list import NbestList, silence
 from attlm_fairseq.nbest.reference_files import TextFile
 
 
@@ -70,9 +70,7 @@ def is_ctm(lists: Sequence[NbestList]) -> bool:
 def silent_lists(lists: Sequence[NbestList], names: Iterable[str], advice: str = "") -> list[NbestList]:
     """Return a list without words for each id that the lists of a CTM file do not have. Logs how many there are."""
     known = {nbest.id for nbest in lists}
-    scores = dict.fromkeys(lists[0].hypotheses[0].scores, 0.0)  # sums over no words
-    empty = [name for name in dict.fromkeys(names) if name not in known]
-    silent = [NbestList(name, [Hypothesis("", dict(scores), rank=1)], path=lists[0].path) for name in empty]
+    silent = [silence(name, lists[0]) for name in dict.fromkeys(names) if name not in known]
     if silent:
         told = f"{len(silent)} utterances have no line, and so no words, the first of id {silent[0].id!r}{advice}"
         note(f"note: {lists[0].path}: {told}")

@@ -511,6 +511,12 @@ def test_ctm_is_read_by_its_words(tmp_path):
     ]:
         with pytest.raises(InputError, match=rf"ref:6: {re.escape(message)}" if "9.*" not in message else f"ref:6: {message}"):
             read_references([write(tmp_path / "ref", f"{CTM}{more}\n".encode())])
+    for comments in (b";; nothing\n", b";; a\n\n;; b\n"):
+        with pytest.raises(InputError, match="ref: nothing but comments: expected one word per line"):
+            read_references([write(tmp_path / "ref", comments)])
+        with pytest.raises(InputError, match="nothing but comments"):
+            further(tmp_path / "ref", comments.decode(), first=lists("u1"))
+        assert "nothing but comments" in refused("eval", tmp_path / "ref", "--refs", path)
     (file,) = read_references([write(tmp_path / "ref", f"{CTM}u2 1 0.0 0.1 so\n".encode())])  # recordings mixed
     assert (file.ids, file.lines) == (["u2", "u1"], ["so the cat", "hello"])
     for row in ("u1 1 0. 1 a NA", "u1 1 0 1.0 a 0.5 lex", "u1 1 0.0 1 a NA lex spk", "u1 1 0. 1 a 1e-05\nu1 1 2 1 [noise] 1 non-lex spk"):

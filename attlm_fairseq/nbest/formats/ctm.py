@@ -74,6 +74,8 @@ class CtmFormat(NbestFormat):
         rows = [line for line in head.split("\n") if line.strip() and not _is_comment(line)]
         found = [row for line in rows if (row := _ROW.fullmatch(line))]
         alternatives = sum(_ALTERNATIVE.fullmatch(line) is not None for line in rows)
+        if not rows:  # no words at all, which ``parse`` refuses: they are no text
+            return any(map(_is_comment, head.split("\n")))
         if any("." in f"{row['begin']}{row['duration']}{row['confidence']}" for row in found):
             return 2 * (len(found) + alternatives) > len(rows)
         return 0 < len(found) == len(rows) and not all(is_number(row["word"]) for row in found)
@@ -103,7 +105,7 @@ class CtmFormat(NbestFormat):
             rows.append(row)
             noises += not row.word
         if not rows:
-            raise InputError("nothing but comments: expected one word per line", path=source.name)
+            raise _no_words(source.name)
         file.end = between
         yield _of_recording(rows, ListText(file, before, size=1), own, source.name)
         if noises:
@@ -116,7 +118,7 @@ class CtmFormat(NbestFormat):
 def recordings(source: TextSource) -> list[NbestList]:
     """Return the lists of a CTM file whose recordings may be mixed, in the order of their first words.
 
-    Raises InputError for a line with other fields, or two channels of one recording.
+    Raises InputError for a line with other fields, two channels of one recording, or a file without words.
     """
     file = FileText(CtmFormat.name)
     rows: dict[str, list[_Row]] = {}
@@ -126,7 +128,13 @@ def recordings(source: TextSource) -> list[NbestList]:
             of_recording = rows.setdefault(row.name, [])
             _require_channel(of_recording, row, source.name)
             of_recording.append(row)
+    if not rows:
+        raise _no_words(source.name)
     return [_of_recording(of_recording, ListText(file, size=1), "", source.name) for of_recording in rows.values()]
+
+
+def _no_words(path: str) -> InputError:
+    return InputError("nothing but comments: expected one word per line", path=path)
 
 
 def _require_channel(rows: Sequence[_Row], row: _Row, path: str) -> None:
