@@ -53,6 +53,7 @@ MODELS = {
     "Mogrifier": ("mogrifier_lstm_lm", SIZE, []),
     "4-gram": ("ngram_rnn_lm", 652, ["--ngram-order", "4", "--output-layer", "untied"]),
 }
+ON_A_GPU = {"Mogrifier graphs": ("mogrifier_lstm_lm", SIZE, ["--cuda-graphs"])}
 LSTM_OPERATIONS = (
     *("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::_cudnn_rnn", "aten::_cudnn_rnn_backward"),
     *("_Layer", "_LayerBackward"),  # of attlm_fairseq.modules.kernels.lstm_over_time
@@ -81,7 +82,7 @@ def arguments(model: str, dtype: str, data: Path, device: str) -> list[str]:
     if model == BASELINE:
         words += ["--task", "language_modeling", "--criterion", "cross_entropy", "--arch", "lstm_lm", "--decoder-hidden-size", str(SIZE)]
         return [*words, *sizes, "--decoder-out-embed-dim", str(SIZE), "--share-decoder-input-output-embed"]
-    arch, hidden, own = MODELS[model]
+    arch, hidden, own = (MODELS | ON_A_GPU)[model]
     words += ["--user-dir", str(ROOT / "attlm_fairseq"), "--task", "sentence_reset_lm", "--criterion", "lm_cross_entropy", "--arch", arch]
     own = [*own, "--output-bias", "zero"]  # there is no training text to count words in
     return [*words, *sizes, "--decoder-hidden-size", str(hidden), *own, *(["--compute-dtype", dtype] if dtype == "bf16" else [])]
@@ -158,24 +159,28 @@ def work(model: str, dtype: str, device: str, text: Path | None) -> None:
         if line.strip() == "step":
             say(step())
         else:
-            say(profiled(step, trainer, device, before))
+            say({"peak": peak(step, trainer, device, before), "outside": outside(step, device) if line.strip() == "profile" else None})
 
 
-def profiled(step: Callable[[], Any], trainer: Any, device: str, before: int) -> dict[str, float | None]:
-    """Return peak memory in bytes (on a CPU above ``before`` KiB) and the share of a step outside LSTM and output layer."""
+def peak(step: Callable[[], Any], trainer: Any, device: str, before: int) -> int:
+    """Return peak memory in bytes, on a CPU above ``before`` KiB."""
     import torch
-    from torch.profiler import ProfilerActivity, profile
 
     if device == "cuda":
         trainer.cuda_env = None  # with it fairseq's trainer starts again to look for the peak in the midst of a step
         torch.cuda.reset_peak_memory_stats()
         step()
-        peak = torch.cuda.max_memory_allocated()
-    else:
-        peak = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+        return torch.cuda.max_memory_allocated()
+    return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+
+
+def outside(step: Callable[[], Any], device: str) -> float | None:
+    """Return the share of a step outside LSTM and output layer."""
+    from torch.profiler import ProfilerActivity, profile
+
     with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]) as found:
         step()
-    return {"peak": peak, "outside": share_outside(found.key_averages(), device)}
+    return share_outside(found.key_averages(), device)
 
 
 def share_outside(events: Any, device: str) -> float | None:
@@ -305,7 +310,7 @@ def measure(asked: list[tuple[str, str]], options: argparse.Namespace) -> None:
         worker.parameters, worker.operations = worker.receive()
 
     def print_row(worker: Worker) -> None:
-        end = worker.ask("end")
+        end = worker.ask("end" if options.no_profile else "profile")
         ratios = [worker.words_a_second(clock) / workers[0].words_a_second(clock) for clock in (0, 1)]
         share = worker.operations / statistics.median(rates[worker.dtype]) * worker.words_a_second(0)
         outside = "" if end["outside"] is None else f"{end['outside']:.0%}"
@@ -339,7 +344,7 @@ def measure(asked: list[tuple[str, str]], options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default=",".join(MODELS), help="joined by commas: %(default)s")
+    parser.add_argument("--models", help=f"joined by commas, default all: {','.join(MODELS)}; on a GPU {','.join(ON_A_GPU)}")
     parser.add_argument(
         "--dtypes",
         help="joined by commas: float32, tf32 (GPUs), mkldnn (float32 products that torch's CPU library rounds to bf16), bf16; "
@@ -350,20 +355,22 @@ def main() -> None:
     parser.add_argument(
         "--lengths", type=Path, metavar="TEXT", help="text, as it is or .gz, with the lengths of sentences; default: all full"
     )
+    parser.add_argument("--no-profile", action="store_true", help="leave the last column out: on a GPU it takes longer than the others")
     parser.add_argument("--worker", nargs=2, metavar=("MODEL", "DTYPE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         work(*options.worker, options.device, options.lengths)
         return
-    unknown = [name for name in options.models.split(",") if name not in MODELS]
-    if unknown:
-        parser.error(f"--models: {', '.join(unknown)} is none of {', '.join(MODELS)}")
+    known = MODELS | ON_A_GPU if options.device == "cuda" else MODELS
+    models = options.models.split(",") if options.models else list(known)
+    if unknown := [name for name in models if name not in known]:
+        parser.error(f"--models: {', '.join(unknown)} is none of {', '.join(known)}")
     dtypes = (options.dtypes or ("float32,bf16" if has_bf16(options.device) else "float32")).split(",")
     print(f"training, 2 x {SIZE}, V = {VOCABULARY:,}, batches of {SENTENCES} x {WORDS}, {options.steps} steps; {machine(options.device)}")
     print(f"{'model':20}{'dtype':9}{'parameters':>11}{'words/s':>10}{'ratio':>7}{'CPU':>7}", end="")
     print(f"{'products':>10}{'at most':>9}{'peak MiB':>10}  outside LSTM and output layer", flush=True)
     for dtype in dtypes:  # one after another: the processes of all of them could need more memory than there is
-        measure([(BASELINE, "float32"), *((model, dtype) for model in options.models.split(","))], options)
+        measure([(BASELINE, "float32"), *((model, dtype) for model in models)], options)
 
 
 if __name__ == "__main__":

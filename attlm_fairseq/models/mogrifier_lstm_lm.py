@@ -23,6 +23,13 @@ class MogrifierConfig(LSTMLanguageModelConfig):
     mogrifier_capped: bool = field(
         default=Mogrifier.defaults["mogrifier_capped"], metadata={"help": "cap the LSTM's input gate at 1 minus its forget gate"}
     )
+    cuda_graphs: bool = field(
+        default=Mogrifier.defaults["cuda_graphs"],
+        metadata={
+            "help": "on a GPU, training records the kernels of a layer as CUDA graphs, for batches of the same shape. It is for "
+            "--task document_reset_lm"
+        },
+    )
 
 
 @register_model("mogrifier_lstm_lm", dataclass=MogrifierConfig)

@@ -32,7 +32,7 @@ def results(mogrifier: Mogrifier, inputs: Tensor, before: tuple[Tensor, ...], lo
 def test_values_and_gradients_are_those_of_the_steps(monkeypatch, dtype, low, tolerance, rounds, rank, capped):
     torch.manual_seed(2)
     options = {"decoder_hidden_size": HIDDEN, "decoder_layers": 2, "lower_layers": (0,), "forget_bias": 1.0}
-    options |= {"mogrifier_rounds": rounds, "mogrifier_rank": rank, "mogrifier_capped": capped}
+    options |= {"mogrifier_rounds": rounds, "mogrifier_rank": rank, "mogrifier_capped": capped, "cuda_graphs": False}
     mogrifier = Mogrifier(EMBEDDING, options, Regularisation(weight_drop=0.3)).to(dtype).train()
     for parameter in mogrifier.parameters():
         torch.nn.init.uniform_(parameter, -0.4, 0.4)
@@ -50,7 +50,9 @@ def test_large_matrices_in_float32():
     """Their products are oneDNN's, those of small ones torch's."""
     torch.manual_seed(2)
     options = {"decoder_hidden_size": 544, "decoder_layers": 1, "lower_layers": (), "forget_bias": 1.0}
-    mogrifier = Mogrifier(500, {**options, "mogrifier_rounds": 2, "mogrifier_rank": 0, "mogrifier_capped": False}, Regularisation()).train()
+    mogrifier = Mogrifier(
+        500, {**options, "mogrifier_rounds": 2, "mogrifier_rank": 0, "mogrifier_capped": False, "cuda_graphs": False}, Regularisation()
+    ).train()
     inputs, before = torch.randn(4, 3, 500, requires_grad=True), tuple(torch.randn(4, 1, 544) for _ in range(2))
     for part in before:
         part.requires_grad_()
@@ -62,7 +64,9 @@ def test_large_matrices_in_float32():
 
 def test_without_gradients_values_are_the_same():
     options = {"decoder_hidden_size": HIDDEN, "decoder_layers": 2, "lower_layers": (), "forget_bias": 1.0}
-    mogrifier = Mogrifier(EMBEDDING, {**options, "mogrifier_rounds": 5, "mogrifier_rank": 2, "mogrifier_capped": True}, Regularisation())
+    mogrifier = Mogrifier(
+        EMBEDDING, {**options, "mogrifier_rounds": 5, "mogrifier_rank": 2, "mogrifier_capped": True, "cuda_graphs": False}, Regularisation()
+    )
     inputs, before = torch.randn(ROWS, POSITIONS, EMBEDDING), mogrifier.initial(ROWS)
     outputs, after = mogrifier.read(inputs, before)
     with torch.inference_mode():

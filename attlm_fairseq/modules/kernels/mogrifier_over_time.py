@@ -28,8 +28,8 @@ def mogrifier_over_time(
     bias: Tensor,
     hidden: Tensor,
     cell: Tensor,
-    rounds: Sequence[Sequence[Tensor]],
-    *,
+    *matrices: Tensor,
+    counts: Sequence[int],
     capped: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -40,13 +40,13 @@ def mogrifier_over_time(
     The first arguments and the results are those of ``attlm_fairseq.modules.recurrence.torch_layers.lstm_layer``.
 
     Args:
-        rounds: the matrix of each round, Q^1, R^2, Q^3, .., as one matrix or as two, of which the product is ``second first``.
+        matrices: the matrix of each round, Q^1, R^2, Q^3, .., as one matrix or as two, of which the product is ``second first``.
+        counts: for each round, 1 or 2.
         capped: the input gate is ``min(i, 1 - f)``.
         dtype: of the matrix products: that of the weights, or bfloat16. The state keeps that of the weights.
     """
-    matrices = [matrix for of_round in rounds for matrix in of_round]
-    counts = tuple(len(of_round) for of_round in rounds)
-    outputs, last = _Layer.apply(inputs, hidden, cell, bias, capped, dtype, counts, torch.is_grad_enabled(), weight, recurrent, *matrices)
+    settings = capped, dtype, tuple(counts), torch.is_grad_enabled()
+    outputs, last = _Layer.apply(inputs, hidden, cell, bias, *settings, weight, recurrent, *matrices)
     return outputs, outputs[:, -1], last
 
 

@@ -6,11 +6,13 @@ Shapes: B sentences in the batch, T positions, E embedding, L layers, H hidden s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.kernels.cuda_graphs import RECORDINGS
 from attlm_fairseq.modules.kernels.low_precision import DTYPE
 from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell_with_gradients
 from attlm_fairseq.modules.kernels.mogrifier_over_time import mogrifier_over_time
@@ -25,9 +27,11 @@ from attlm_fairseq.modules.state import State
 class MogrifierLayer(LSTMLayer):
     """One layer of ``Mogrifier``. Its state is ``h`` and ``c`` (B, H)."""
 
-    def __init__(self, input_size: int, hidden_size: int, rounds: int, rank: int, capped: bool, forget_bias: float | None) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, rounds: int, rank: int, capped: bool, forget_bias: float | None, recorded: bool
+    ) -> None:
         super().__init__(input_size, hidden_size, forget_bias)
-        self.capped = capped
+        self.capped, self.recorded = capped, recorded
         sizes = [(hidden_size, input_size), (input_size, hidden_size)]
         self.rounds = nn.ModuleList(gate_product(*sizes[number % 2], rank) for number in range(rounds))  # Q^1, R^2, Q^3, ..
 
@@ -60,8 +64,12 @@ class MogrifierLayer(LSTMLayer):
         rounds = [[matrix.weight for matrix in product.modules() if isinstance(matrix, nn.Linear)] for product in self.rounds]
         recurrent = regularisation.drop_weights(self.from_state.weight, self.training)
         weight, bias, dtype = self.from_input.weight, self.from_input.bias, DTYPE if low else recurrent.dtype
-        hidden, cell = before
-        outputs, *after = mogrifier_over_time(sequence, weight, recurrent, bias, hidden, cell, rounds, capped=self.capped, dtype=dtype)
+        read = partial(mogrifier_over_time, counts=tuple(map(len, rounds)), capped=self.capped, dtype=dtype)
+        values = (sequence, weight, recurrent, bias, *before, *(matrix for of_round in rounds for matrix in of_round))
+        if self.recorded and self.training and torch.is_grad_enabled() and weight.device.type == "cuda":
+            outputs, *after = RECORDINGS.call(weight, read, *values)
+        else:
+            outputs, *after = read(*values)
         return outputs, tuple(after)
 
 
@@ -88,6 +96,7 @@ class Mogrifier(NoAttention, SteppedLayers):
         "mogrifier_rounds": 5,
         "mogrifier_rank": 0,
         "mogrifier_capped": False,
+        "cuda_graphs": False,
         "forget_bias": LSTM.defaults["forget_bias"],
     }
 
@@ -97,7 +106,8 @@ class Mogrifier(NoAttention, SteppedLayers):
             raise ValueError(f"the number of rounds must be a whole number, at least 1, not {rounds}")
         if not isinstance(rank, int) or rank < 0:
             raise ValueError(f"the rank must be a whole number, or 0 for full matrices, not {rank}")
-        return MogrifierLayer(input_size, self.hidden_size, rounds, rank, bool(config["mogrifier_capped"]), config["forget_bias"])
+        capped, recorded = bool(config["mogrifier_capped"]), bool(config["cuda_graphs"])
+        return MogrifierLayer(input_size, self.hidden_size, rounds, rank, capped, config["forget_bias"], recorded)
 
     def read_layer(self, layer: SteppedLayer, sequence: Tensor, state: State) -> tuple[Tensor, State]:
         one_word = sequence.size(1) == 1 and not torch.is_grad_enabled()
