@@ -6,7 +6,7 @@ with presets for rows of the papers' tables."""
 from fairseq.models import register_model
 
 from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel
-from attlm_fairseq.models._presets import daniluk_preset, merity_preset, zaremba_preset
+from attlm_fairseq.models._presets import daniluk_preset, merity_preset, salton_preset, zaremba_preset
 
 
 @register_model("plain_lstm_lm", dataclass=LSTMLanguageModelConfig)
@@ -14,6 +14,9 @@ class PlainLSTMLanguageModel(MemoryLanguageModel):
     family = "plain_lstm_lm"
 
 
+# the row that both papers of Salton et al. lack, trained as the attentive LMs are: 13.27 M parameters at V = 10,001 and 49.31 M at V = 33,278
+salton_preset("plain_lstm_lm_ptb", PlainLSTMLanguageModel, size=650, dropout=0.5, forget_bias=0.0)
+salton_preset("plain_lstm_lm_wikitext2", PlainLSTMLanguageModel, size=1000, dropout=0.65, forget_bias=0.0)
 # Table 2: 23.9 M parameters besides the embeddings at V = 77,000
 daniluk_preset("plain_lstm_lm_daniluk2017", PlainLSTMLanguageModel, 300, output_layer="untied")
 # PTB at V = 10,001: 19.78 M and 66.02 M parameters (Zaremba, Sutskever and Vinyals 2015)

@@ -5,6 +5,7 @@
 # FOLDER holds train, valid and test, one sentence a line, as .txt or .txt.gz. WikiText-2 has paragraphs: split it first, see
 # split_sentences.py. The options given come last and win: `--cpu` without a GPU; several GPUs are used by themselves.
 # SCORE=combined (default single) and WORK=folder choose the attention and where everything is written, a folder a corpus.
+# FAMILY=plain_lstm_lm trains an LSTM without a memory instead, which the paper's tables lack.
 # SEEDS="1 2 3 4 5" trains a model with each seed and tests the ensembles of the first 1, 2, .. of them: their probabilities are averaged.
 # The same command continues an interrupted run; one with other options or texts is refused where there is a model of that name already.
 set -euo pipefail
