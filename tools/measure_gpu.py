@@ -1,9 +1,10 @@
-"""Measure on a GPU all that needs one, in under 40 minutes, and write each result to one file at once. `make gpu` runs it.
+"""Measure on a GPU all that needs one, in the minutes there are, and write each result to one file at once. `make gpu` runs it.
 
-The order: tests that run on CUDA; training speed of every family in float32, TF32 and bfloat16 against fairseq's
-`lstm_lm`; speed of rescoring and of a decoder's steps; on several GPUs, whether two processes have the loss of one; then
-PTB in the remaining time, if its folder is given. PTB continues when the program is run again. A step that fails or takes
-too long is recorded, and the next begins. Without a GPU the program says so and ends with exit code 2.
+The order: tests that run on CUDA; layers by cuDNN, by loops and by CUDA graphs; training speed of every family in float32, TF32 and
+bfloat16 against fairseq's `lstm_lm`; speed of rescoring and of a decoder's steps; on several GPUs, whether two processes have the loss
+of one. If the folder of Penn Treebank is given, the LMs of ROWS train on it side by side from the beginning, in TF32. They wait while
+speed is measured, and are tested in the end. They continue when the program is run again. A step that fails or takes too long is
+recorded, and the next begins. Without a GPU the program says so and ends with exit code 2.
 
     python tools/measure_gpu.py [--output build/gpu] [--minutes 38] [--ptb FOLDER]
 """
@@ -18,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TextIO
@@ -25,45 +27,54 @@ from typing import TextIO
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMITS = {"tests": 480, "training speed": 600, "rescoring and decoding": 420, "several GPUs": 240}  # seconds, at most
-SHORTEST_TRAINING = 60  # seconds: with less time left PTB is not begun
+SHARES = {"tests": 0.2, "layers": 0.05, "training speed": 0.25, "rescoring and decoding": 0.1, "several GPUs": 0.1}  # of the time, at most
+TEST_OF_ROWS = 0.08  # of the time
+ROWS = {
+    "plain": {"FAMILY": "plain_lstm_lm"},
+    "averaging": {"FAMILY": "averaging_lstm_lm"},
+    "single": {"SCORE": "single"},
+    "combined": {"SCORE": "combined"},
+}
 # seconds to wait after each. On SIGINT, pytest still prints the failures so far; on SIGTERM it prints nothing
 SIGNALS = {signal.SIGINT: 30, signal.SIGTERM: 10, signal.SIGKILL: 10}
 
 
-def steps(output: Path, ptb: Path | None, gpus: int) -> dict[str, list[str]]:
+def steps(gpus: int) -> dict[str, list[str]]:
     """Return the command of each step, by name."""
     python = [sys.executable, "-u"]
-    pytest = [*python, "-m", "pytest", "-vv", "--tb=short", "-n", "0"]  # twice -v: pyproject.toml has a -q
+    pytest = [*python, "-m", "pytest", "-vv", "--tb=short"]  # twice -v: pyproject.toml has a -q
     commands = {
-        "tests": [*pytest, "-m", "cuda and not several_gpus", "tests"],
-        "training speed": [*python, "benchmarks/training_speed.py", "--device", "cuda", "--dtypes", "float32,tf32,bf16", "--steps", "20"],
-        "rescoring and decoding": [*python, "benchmarks/gpu_scoring.py", "--lists", "200"],
+        "tests": [*pytest, "-n", "auto", "--maxprocesses", "8", "-m", "cuda and not several_gpus", "tests"],
+        "layers": [*python, "benchmarks/gpu_recurrences.py"],
+        "training speed": [*python, "benchmarks/training_speed.py", "--device", "cuda", "--dtypes", "tf32,float32,bf16", "--no-profile"],
+        "rescoring and decoding": [*python, "benchmarks/gpu_scoring.py", "--lists", "100"],
+        "several GPUs": [*pytest, "-n", "0", "-m", "several_gpus", "tests"],
     }
-    if gpus > 1:
-        commands["several GPUs"] = [*pytest, "-m", "several_gpus", "tests"]
-    if ptb is not None:
-        recipe = [
-            "bash",
-            "examples/salton2017/run.sh",
-            "ptb",
-            str(ptb),
-            "--user-dir",
-            str(ROOT / "attlm_fairseq"),
-            "--compute-dtype",
-            "bf16",
-        ]
-        commands["PTB"] = ["env", f"WORK={output / 'ptb'}", *recipe]
-    return commands
+    return {name: command for name, command in commands.items() if gpus > 1 or name != "several GPUs"}
 
 
-def run(command: list[str], seconds: float, report: TextIO) -> str:
-    """Run a command in a process group of its own, its output into the report as it comes. Return how it ended."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "cli"), os.environ.get("PYTHONPATH", "")])}
-    began = time.monotonic()
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=report, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+def environment(**more: str) -> dict[str, str]:
+    """Return the environment in which steps run: this checkout is the package."""
+    paths = [str(ROOT), str(ROOT / "cli"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **more}
+
+
+def begin(command: list[str], output: TextIO, **more: str) -> subprocess.Popen:
+    """Start a command in a process group of its own, with more environment variables."""
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment(**more),
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
     )
+
+
+def finish(process: subprocess.Popen, seconds: float) -> str:
+    """Wait for a process, and end its group if it takes longer. Return how it ended."""
+    began = time.monotonic()
     try:
         code = process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -88,33 +99,83 @@ def stop(process: subprocess.Popen) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+def begin_rows(output: Path, ptb: Path) -> dict[str, subprocess.Popen]:
+    """Start the training of each of ROWS, or let it continue."""
+    started = {}
+    for name, of_row in ROWS.items():
+        folder = output / name
+        folder.mkdir(parents=True, exist_ok=True)
+        command = ["bash", "examples/salton2017/run.sh", "ptb", str(ptb), "--user-dir", str(ROOT / "attlm_fairseq")]
+        with (folder / "output.txt").open("a", encoding="utf-8") as file:
+            tf32 = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1", "OMP_NUM_THREADS": "1"}
+            started[name] = begin(command, file, WORK=str(folder), **tf32, **of_row)
+    return started
+
+
+@contextlib.contextmanager
+def paused(processes: dict[str, subprocess.Popen]) -> Iterator[None]:
+    """Stop the groups of processes for a while."""
+
+    def send(number: int) -> None:
+        for process in processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+
+    send(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        send(signal.SIGCONT)
+
+
+def test_of_rows(output: Path) -> list[str]:
+    """Return the command that measures the best LM of each row on the test text; nothing if there is none yet."""
+    lms = []
+    for name in ROWS:
+        for path in sorted((output / name).glob("ptb/*/checkpoint_best.pt")):
+            lms += ["--lm", f"{name}={path}"]
+    program = [sys.executable, "-c", "from attlm_cli.main import main; main()"]
+    return [*program, "ppl", str(output / next(iter(ROWS)) / "ptb" / "test.txt"), *lms, "--device", "cuda"] if lms else []
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=ROOT / "build" / "gpu", help="folder of report.txt and of the training")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "gpu", help="folder of report.txt and of the trainings")
     parser.add_argument("--minutes", type=float, default=38, help="in all")
     parser.add_argument("--ptb", type=Path, help="folder with train, valid and test of the Penn Treebank, .txt or .txt.gz")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("measure_gpu.py: there is no GPU that torch can use; run `make gpu` on a machine that has one", file=sys.stderr)
         return 2
-    output, end = options.output.resolve(), time.monotonic() + 60 * options.minutes
+    output, ends = options.output.resolve(), time.monotonic() + 60 * options.minutes
     output.mkdir(parents=True, exist_ok=True)
-    ptb = options.ptb.resolve() if options.ptb else None
     with (output / "report.txt").open("a", encoding="utf-8") as report:
 
         def say(line: str) -> None:
             print(line, flush=True)
             print(line, file=report, flush=True)
 
+        def do(name: str, command: list[str], seconds: float) -> None:
+            say(f"-- {name}: {shlex.join(command)}")
+            say(f"-- {name}: {finish(begin(command, report), seconds)}")
+
         names = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
         say(f"\n== {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC; {names}; torch {torch.__version__}, CUDA {torch.version.cuda}")
-        for name, command in steps(output, ptb, torch.cuda.device_count()).items():
-            seconds = min(end - time.monotonic(), LIMITS.get(name, 60 * options.minutes))
-            if seconds < SHORTEST_TRAINING:
-                say(f"-- {name}: not begun, there is no time left")
-                continue
-            say(f"-- {name}: {shlex.join(command)}")
-            say(f"-- {name}: {run(command, seconds, report)}")
+        rows = begin_rows(output / "ptb", options.ptb.resolve()) if options.ptb else {}
+        try:
+            commands = steps(torch.cuda.device_count())
+            do("tests", commands.pop("tests"), 60 * options.minutes * SHARES["tests"])
+            with paused(rows):
+                for name, command in commands.items():
+                    do(name, command, 60 * options.minutes * SHARES[name])
+            for name, process in rows.items():
+                say(f"-- PTB, {name}: {finish(process, max(1, ends - time.monotonic() - 60 * options.minutes * TEST_OF_ROWS))}")
+        finally:
+            for process in rows.values():
+                if process.poll() is None:
+                    stop(process)
+        if command := test_of_rows(output / "ptb") if rows else []:
+            do("PTB, test", command, max(10, ends - time.monotonic()))
     print(f"all of it: {output / 'report.txt'}")
     return 0
 

@@ -14,7 +14,7 @@ class PlainLSTMLanguageModel(MemoryLanguageModel):
     family = "plain_lstm_lm"
 
 
-# the row that both papers of Salton et al. lack, trained as the attentive LMs are: 13.28 M parameters at V = 10,001 and 49.32 M at V = 33,278
+# the row that the papers of Salton et al. lack, trained as their attentive LMs: 13.28 M parameters at V = 10,001, 49.32 M at V = 33,278
 salton_preset("plain_lstm_lm_ptb", PlainLSTMLanguageModel, size=650, dropout=0.5, forget_bias=0.0)
 salton_preset("plain_lstm_lm_wikitext2", PlainLSTMLanguageModel, size=1000, dropout=0.65, forget_bias=0.0)
 # Table 2: 23.9 M parameters besides the embeddings at V = 77,000

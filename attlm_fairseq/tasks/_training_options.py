@@ -71,6 +71,8 @@ def refuse_options(task: TrainingOptions, model: Any) -> None:
     for option in ("fp16", "bf16"):
         if getattr(task, option) and (task.cpu or not torch.cuda.is_available()):
             raise InputError(f"--{option} does not work without a GPU: give --compute-dtype bf16, or leave it out")
+    if getattr(model, "cuda_graphs", False) and (task.cpu or not torch.cuda.is_available()):
+        raise InputError("--cuda-graphs has no effect without a GPU: leave it out")
     if task.average != "none" and (task.fp16 or task.bf16):  # then only fairseq's optimizer has the full-precision weights
         raise InputError("--average does not work with --fp16 and --bf16: give --compute-dtype bf16, which keeps the weights in float32")
     if not 0 < task.average_decay < 1:  # nan fails this test too

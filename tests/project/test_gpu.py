@@ -32,22 +32,56 @@ def test_without_a_gpu_it_is_one_line(tmp_path):
     assert 'tools/measure_gpu.py --ptb "texts"' in printed
 
 
-def test_the_steps_are_there(tool, tmp_path):
-    alone, both = tool.steps(tmp_path, None, 1), tool.steps(tmp_path, tmp_path, 2)
-    assert list(alone) == ["tests", "training speed", "rescoring and decoding"]
-    assert list(both) == ["tests", "training speed", "rescoring and decoding", "several GPUs", "PTB"]
+def run(tool, command: list[str], seconds: float, report) -> str:
+    return tool.finish(tool.begin(command, report), seconds)
+
+
+def test_the_steps_are_there(tool):
+    alone, both = tool.steps(1), tool.steps(2)
+    assert list(alone) == ["tests", "layers", "training speed", "rescoring and decoding"]
+    assert list(both) == [*alone, "several GPUs"] == list(tool.SHARES)
     assert "cuda and not several_gpus" in both["tests"]
-    files = [word for command in both.values() for word in command if word.startswith(("benchmarks/", "examples/"))]
+    files = [word for command in both.values() for word in command if word.startswith("benchmarks/")]
     assert len(files) == 3
     assert all((ROOT / file).is_file() for file in files)
-    assert sum(tool.LIMITS.values()) < 38 * 60
+    assert sum(tool.SHARES.values()) + tool.TEST_OF_ROWS < 0.9
+
+
+def test_rows_wait_while_speed_is_measured_and_are_tested(tool, tmp_path, monkeypatch):
+    """The script of the example in place of which another one counts, as the training of each row does."""
+    counting = "while :; do echo $FAMILY$SCORE >> count; sleep 0.02; done"
+    script = tmp_path / "examples" / "salton2017" / "run.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text(f'mkdir -p "$WORK/ptb/model"; cd "$WORK/ptb"; touch model/checkpoint_best.pt; {counting}')
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    assert tool.test_of_rows(tmp_path / "rows") == []
+    rows = tool.begin_rows(tmp_path / "rows", tmp_path)
+    try:
+        counts = {name: tmp_path / "rows" / name / "ptb" / "count" for name in rows}
+        while not all(path.exists() for path in counts.values()):
+            time.sleep(0.02)
+        with tool.paused(rows):
+            time.sleep(0.1)  # until all have seen it
+            before = [path.read_text() for path in counts.values()]
+            time.sleep(0.3)
+            assert [path.read_text() for path in counts.values()] == before
+        while [path.read_text() for path in counts.values()] == before:
+            time.sleep(0.02)
+        assert [tool.finish(process, 0.1) for process in rows.values()] == ["stopped after 0 s"] * len(rows)
+    finally:
+        for process in rows.values():
+            if process.poll() is None:
+                tool.stop(process)
+    assert [path.read_text().split("\n")[0] for path in counts.values()] == ["plain_lstm_lm", "averaging_lstm_lm", "single", "combined"]
+    command = tool.test_of_rows(tmp_path / "rows")
+    assert [word for word in command if "=" in word] == [f"{name}={tmp_path}/rows/{name}/ptb/model/checkpoint_best.pt" for name in rows]
 
 
 def test_a_step_that_fails_or_takes_too_long_is_recorded(tool, tmp_path):
     with (tmp_path / "report.txt").open("a") as report:
-        assert tool.run([sys.executable, "-c", "print('found')"], 60, report).startswith("done after ")
-        assert tool.run([sys.executable, "-c", "import sys; sys.exit('broken')"], 60, report).startswith("failed with exit code 1 after ")
-        assert tool.run(["sh", "-c", "echo begun; sleep 600 & wait"], 1, report) == "stopped after 1 s"
+        assert run(tool, [sys.executable, "-c", "print('found')"], 60, report).startswith("done after ")
+        assert run(tool, [sys.executable, "-c", "import sys; sys.exit('broken')"], 60, report).startswith("failed with exit code 1 after ")
+        assert run(tool, ["sh", "-c", "echo begun; sleep 600 & wait"], 1, report) == "stopped after 1 s"
     assert (tmp_path / "report.txt").read_text() == "found\nbroken\nbegun\n"
 
 
@@ -68,7 +102,7 @@ def test_tests_that_take_too_long_still_say_what_failed(tool, tmp_path):
 def test_what_ignores_signals_is_killed(tool, tmp_path, monkeypatch):
     monkeypatch.setattr(tool, "SIGNALS", dict.fromkeys(tool.SIGNALS, 1))
     with (tmp_path / "report.txt").open("a") as report:
-        assert tool.run(["sh", "-c", "trap '' INT TERM; while :; do sleep 1; done"], 1, report) == "stopped after 1 s"
+        assert run(tool, ["sh", "-c", "trap '' INT TERM; while :; do sleep 1; done"], 1, report) == "stopped after 1 s"
 
 
 def test_an_interrupted_measurement_leaves_no_process(tool, tmp_path, monkeypatch):
@@ -83,7 +117,7 @@ def test_an_interrupted_measurement_leaves_no_process(tool, tmp_path, monkeypatc
 
     monkeypatch.setattr(tool.subprocess, "Popen", Interrupted)
     with (tmp_path / "report.txt").open("a") as report, pytest.raises(KeyboardInterrupt):
-        tool.run(["sleep", "600"], 60, report)
+        run(tool, ["sleep", "600"], 60, report)
     assert started[0].wait() == -9
 
 

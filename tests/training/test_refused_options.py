@@ -61,6 +61,7 @@ MODEL = {"output_layer": "tied", "adaptive_cutoffs": None, "init_from": None}
         ),
         ({}, {"init_layers": "torch", "init_biases": "uniform"}, "--init-biases uniform has no effect with --init-layers torch"),
         *(({}, {"init_range": value}, f"--init-range {value}: expected a number, 0 or above") for value in (-1.0, math.nan, math.inf)),
+        ({}, {"cuda_graphs": True}, "--cuda-graphs has no effect without a GPU"),
         ({}, {"forget_bias": math.nan}, "--forget-bias nan: expected a number"),
         ({}, {"_name": "plain_lstm_lm", "decoder_layers": 1, "dropout_between": 0.5}, "--dropout-between 0.5 has no effect with one layer"),
         ({}, {"_name": "plain_lstm_lm", "dropout_latent": 0.5, "softmaxes": "1"}, "--dropout-latent .*--softmaxes 2"),

@@ -29,7 +29,8 @@ class LSTM(TorchLayers, nn.LSTM):
     ``i, f, o = sigmoid(W x_t + U h_{t-1} + b)``, ``g = tanh(W x_t + U h_{t-1} + b)``, ``c_t = f c_{t-1} + i g`` and
     ``h_t = o tanh(c_t)``, with W, U and b of its own for each of i, f, o and g.
 
-    Its state is ``h`` and ``c``, (B, L, H) each. Under autocast to bfloat16, products are in bfloat16, the state in float32.
+    Its state is ``h`` and ``c``, (B, L, H) each. Under autocast to bfloat16, products are in bfloat16 (on a GPU in TF32, by cuDNN), the
+    state in float32.
     """
 
     name: ClassVar[str] = "lstm"

@@ -63,7 +63,11 @@ class TorchLayers(NoAttention, nn.RNNBase):
         """
 
     def read(self, embedded: Tensor, before: State, lengths: Tensor | None = None) -> tuple[Tensor, State]:
-        low = torch.is_autocast_enabled(embedded.device.type)
+        device = embedded.device.type
+        low = torch.is_autocast_enabled(device)
+        if low and device == "cuda":  # cuDNN in TF32 keeps the state in float32 and rounds products less, without a launch for each step
+            with torch.autocast(device, enabled=False):
+                return self.read(embedded.float(), before, lengths)
         if low or self.below or (self.training and self.regularisation.needs_layers) or self.skips(lengths):
             return self._read_layers(embedded, before, self.layer_reader(low, lengths))
         outputs, after = self.read_together(embedded, tuple(part.transpose(0, 1).contiguous() for part in before))
