@@ -27,7 +27,7 @@ from typing import TextIO
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-SHARES = {"tests": 0.2, "layers": 0.05, "training speed": 0.25, "rescoring and decoding": 0.1, "several GPUs": 0.1}  # of the time, at most
+SHARES = {"tests": 0.2, "layers": 0.07, "training speed": 0.25, "rescoring and decoding": 0.1, "several GPUs": 0.1}  # of the time, at most
 TEST_OF_ROWS = 0.08  # of the time
 ROWS = {
     "plain": {"FAMILY": "plain_lstm_lm"},
@@ -43,12 +43,14 @@ def steps(gpus: int) -> dict[str, list[str]]:
     """Return the command of each step, by name."""
     python = [sys.executable, "-u"]
     pytest = [*python, "-m", "pytest", "-vv", "--tb=short"]  # twice -v: pyproject.toml has a -q
+    # not the folder: to import all tests takes longer than these take
+    files = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("tests/**/test_*.py")) if "mark.cuda" in path.read_text("utf-8")]
     commands = {
-        "tests": [*pytest, "-n", "auto", "--maxprocesses", "8", "-m", "cuda and not several_gpus", "tests"],
+        "tests": [*pytest, "-n", "auto", "--maxprocesses", "8", "-m", "cuda and not several_gpus", *files],
         "layers": [*python, "benchmarks/gpu_recurrences.py"],
-        "training speed": [*python, "benchmarks/training_speed.py", "--device", "cuda", "--dtypes", "tf32,float32,bf16", "--no-profile"],
+        "training speed": [*python, "benchmarks/training_speed.py", "--device", "cuda", "--dtypes", "tf32,bf16,float32", "--no-profile"],
         "rescoring and decoding": [*python, "benchmarks/gpu_scoring.py", "--lists", "100"],
-        "several GPUs": [*pytest, "-n", "0", "-m", "several_gpus", "tests"],
+        "several GPUs": [*pytest, "-n", "0", "-m", "several_gpus", *files],
     }
     return {name: command for name, command in commands.items() if gpus > 1 or name != "several GPUs"}
 

@@ -138,6 +138,7 @@ class DecoderLM(SharedByCopies):
         return self.select(state, torch.tensor([0]))  # a copy: a truncated memory is a view of the longer one
 
     @torch.no_grad()  # not inference_mode: the decoder may change the resulting tensors in place
+    @full_float32()
     def step(self, states: LanguageModelState, tokens: Tensor) -> tuple[Tensor, LanguageModelState]:
         """Read the last token (N,) of each hypothesis; return natural-log probabilities (N, V) of the next and the new states.
 
@@ -159,6 +160,7 @@ class DecoderLM(SharedByCopies):
         return self.stepping.output.log_probs(features, read), states
 
     @torch.no_grad()
+    @full_float32()
     def read(self, states: LanguageModelState, tokens: Tensor) -> LanguageModelState:
         """Return the states of N hypotheses after T > 0 more tokens (N, T), equal to those of T steps except for rounding.
 
@@ -166,8 +168,7 @@ class DecoderLM(SharedByCopies):
         """
         tokens = tokens.to(self.device)
         if self.precision == "float32":
-            with full_float32():
-                states = self.model.state_after(tokens, states)
+            states = self.model.state_after(tokens, states)
         else:
             for column in tokens.unbind(1):
                 _, _, states = self.stepping.step_features(self.stepping.inputs(column), states)

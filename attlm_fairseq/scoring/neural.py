@@ -20,6 +20,7 @@ from attlm_fairseq.checkpoints.reading import TrainedModel, load_model
 from attlm_fairseq.checkpoints.vocabulary import EOS, UNK, fingerprint
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.kernels.limits import limits_of
+from attlm_fairseq.modules.kernels.products import full_float32
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.state import EVERYTHING, Carried, LanguageModelState
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, EXACT, SMALLEST_MEMORY, Arithmetic, DeviceConfig
@@ -333,6 +334,7 @@ class NeuralScorer(Scorer):
         return [carried.of(state, model) for carried, state, model in zip(self._carried, states, models, strict=True)]
 
     @torch.inference_mode()
+    @full_float32()
     def _of_part(
         self,
         distinct: Sequence[tuple[int, ...]],

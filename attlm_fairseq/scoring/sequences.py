@@ -30,6 +30,7 @@ class ReadSequence(NamedTuple):
 
 
 @torch.inference_mode()
+@full_float32()
 def read_sequences(
     model: ScoringModel, sequences: Sequence[Sequence[int]], states: Sequence[LanguageModelState], events: bool = True
 ) -> list[ReadSequence]:
@@ -56,8 +57,7 @@ def read_sequences(
     for begin, end in pairwise(sorted({0, *ends, *range(PIECE, max(ends), PIECE)})):
         rows = [row for row in rows if len(sequences[row]) >= end]
         tokens = torch.tensor([sequences[row][begin:end] for row in rows], device=model.device)
-        with full_float32():
-            stepped = model.read(tokens, state.map(lambda part: part[: len(rows)]))  # noqa: B023 - called here
+        stepped = model.read(tokens, state.map(lambda part: part[: len(rows)]))  # noqa: B023 - called here
         state = stepped.state
         if events:
             following = torch.tensor([[*sequences[row][begin + 1 : end + 1], EOS][: end - begin] for row in rows], device=model.device)

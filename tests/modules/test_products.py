@@ -58,6 +58,36 @@ def test_numbers_of_rows_are_rounded_up_to_few():
     assert all(round_up_to_few(size) == size for size in sizes)
 
 
+@pytest.mark.parametrize("setting", ["high", "medium", "allow_tf32", "fp32_precision", "highest"])
+def test_other_products_use_no_tf32_either_and_settings_return(monkeypatch, setting):
+    """Each of torch's ways to ask for it."""
+    matmul = torch.backends.cuda.matmul
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    try:
+        if setting.startswith(("allow", "fp32")):
+            setattr(matmul, setting, {"allow_tf32": True, "fp32_precision": "tf32"}[setting])
+        else:
+            torch.set_float32_matmul_precision(setting)
+        before = settings_of_tf32()
+        with full_float32():
+            assert not matmul.allow_tf32  # raises if its settings contradict each other
+            assert matmul.fp32_precision != "tf32"
+        assert settings_of_tf32() == before
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def settings_of_tf32() -> list[str]:
+    """Those of products on GPUs; of one that torch does not tell, its error."""
+    matmul, found = torch.backends.cuda.matmul, []
+    for setting in (lambda: matmul.fp32_precision, torch.get_float32_matmul_precision, lambda: matmul.allow_tf32):
+        try:
+            found.append(str(setting()))
+        except RuntimeError as error:
+            found.append(str(error)[:40])
+    return found
+
+
 @pytest.mark.parametrize("precision", ["tf32", "none"])
 def test_scores_after_a_history_are_read_without_tf32(monkeypatch, tmp_path, precision):
     """cuDNN's recurrent layers, which read many positions at once, would round to TF32 by default."""

@@ -41,8 +41,9 @@ def test_the_steps_are_there(tool):
     assert list(alone) == ["tests", "layers", "training speed", "rescoring and decoding"]
     assert list(both) == [*alone, "several GPUs"] == list(tool.SHARES)
     assert "cuda and not several_gpus" in both["tests"]
-    files = [word for command in both.values() for word in command if word.startswith("benchmarks/")]
-    assert len(files) == 3
+    files = [word for command in both.values() for word in command if word.startswith(("benchmarks/", "tests/"))]
+    assert {"tests/modules/test_cuda.py", "tests/decoding/test_decoder_lm.py"} < set(both["tests"])
+    assert sum(file.startswith("benchmarks/") for file in files) == 3
     assert all((ROOT / file).is_file() for file in files)
     assert sum(tool.SHARES.values()) + tool.TEST_OF_ROWS < 0.9
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -45,7 +46,9 @@ class Recording:
 
     def __init__(self, function: Function, values: tuple[Tensor, ...]) -> None:
         samples = tuple(value.detach().clone().requires_grad_(value.requires_grad) for value in values)
-        with torch.autocast(values[0].device.type, enabled=False):
+        with torch.autocast(values[0].device.type, enabled=False), warnings.catch_warnings():
+            # a recording has streams of its own
+            warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream does not match")
             self._replay = cast(Function, torch.cuda.make_graphed_callables(function, samples, allow_unused_input=True))
         self._calls = 0
 
