@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 MAX_MESSAGE = 2000  # characters
 SHOWN_WORDS = 8  # of a sentence in a message
+_SEPARATOR = re.compile(r"[ \t\n\v\f\r]")  # what separates words for KenLM; other white space is part of a word
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # C0, DEL and C1
 
 
@@ -31,6 +32,16 @@ def require_words(sentence: Sequence[str]) -> None:
         raise InputError(f"found the sentence {sentence!r}: expected a list of words, such as ['a', 'sentence']")
 
 
+def is_word(word: object) -> bool:
+    """Return whether a word is a string that is not empty and has no white space that separates words."""
+    return isinstance(word, str) and bool(word) and not _SEPARATOR.search(word)
+
+
+def no_word(word: object) -> InputError:
+    """Return the error for what is not ``is_word``."""
+    return InputError(f"found the word {word!r}: expected a string that is not empty and has no space, tab or line end")
+
+
 def beginning(sentence: Sequence[str]) -> str:
     """Return the first words of a sentence in quotes, by which a user finds it."""
     return repr(" ".join([*sentence[:SHOWN_WORDS], *([".."] if len(sentence) > SHOWN_WORDS else [])]))
@@ -45,6 +56,10 @@ class InputError(Exception):
 
     def __init__(self, what: str, *, path: object | None = None, line: int | None = None) -> None:
         super().__init__(in_one_line(what, path, line))
+
+
+class InUseError(InputError):
+    """Raised if another run is writing the output."""
 
 
 class InputWarning(UserWarning):

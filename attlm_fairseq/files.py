@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from attlm_fairseq import magic
-from attlm_fairseq.errors import InputError, InputWarning
+from attlm_fairseq.errors import InputError, InputWarning, InUseError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # of collections.abc from Python 3.12 on
@@ -161,8 +161,8 @@ def _opened_source(path: str) -> BinaryIO:
         raise InputError("standard input is closed: name a file", path=STDIN)
     try:
         return sys.stdin.buffer if path == "-" else Path(path).open("rb")
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", path=path) from None
+    except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
+        raise InputError(f"cannot be read: {getattr(error, 'strerror', error)}", path=path) from None
 
 
 def head_of(path: Path) -> str:
@@ -202,13 +202,17 @@ def _read_up_to(stream: BinaryIO | gzip.GzipFile, count: int) -> bytes:
 
 
 class _Out(io.FileIO):
-    """A file whose write errors (such as a full disk) become InputErrors."""
+    """A file whose write errors (such as a full disk) become InputErrors, which name the output that the user gave."""
+
+    def __init__(self, place: Path, output: str, opener: Callable[[str, int], int] | None) -> None:
+        super().__init__(place, "wb", opener=opener)
+        self._output = output
 
     def write(self, data: Buffer) -> int:
         try:
             return super().write(data)
         except OSError as error:
-            raise InputError(f"cannot be written: {error.strerror}", path=self.name) from None
+            raise InputError(f"cannot be written: {error.strerror}", path=self._output) from None
 
 
 def is_stream(path: str) -> bool:
@@ -272,7 +276,7 @@ def whole_file(path: str) -> Iterator[TextIO]:
 
 def _opened(place: Path, path: str, opener: Callable[[str, int], int] | None = None) -> BinaryIO:
     try:
-        return io.BufferedWriter(_Out(place, "wb", opener=opener))
+        return io.BufferedWriter(_Out(place, path, opener))
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", path=path) from None
 
@@ -299,7 +303,7 @@ def _locked(place: Path, path: str) -> Iterator[None]:
         except OSError:  # a file system without locks
             taken = True
         if not taken:
-            raise InputError("another attlm is writing this file: wait for it, or name another", path=path)
+            raise InUseError("another attlm is writing this file: wait for it, or name another", path=path)
         yield
 
 
@@ -347,7 +351,7 @@ def own_folder(place: Path, path: str) -> Iterator[Path]:
         except FileNotFoundError:  # another process removed it between mkdir and the lock
             continue
         except BlockingIOError:
-            raise InputError("another attlm is writing this: wait for it, or name another", path=path) from None
+            raise InUseError("another attlm is writing this: wait for it, or name another", path=path) from None
     try:
         for left in place.iterdir():
             with contextlib.suppress(FileNotFoundError):  # a program that the killed process had started may still remove its own files
@@ -419,6 +423,15 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def state_of(path: Path) -> tuple[tuple[str, int, int], ...]:
+    """Return names, sizes and times of change of a file, or of the files in a folder. Nothing if it cannot be read."""
+    try:
+        found = [(one.name, one.stat()) for one in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    except OSError:
+        return ()
+    return tuple((name, state.st_size, state.st_mtime_ns) for name, state in found)
+
+
 class FileHash:
     """The SHA-256 of a file, read once, when it is first needed. A file that has changed since then is never read again."""
 
@@ -431,10 +444,14 @@ class FileHash:
     def digest(self) -> str:
         """Return the SHA-256 in hexadecimal. Raises InputError if the file has changed or gone since it was loaded."""
         if self._digest is None:
-            if self._state() != self._loaded:
-                raise InputError("has changed since it was loaded: load it again", path=self.path)
+            self.require_unchanged()
             self._digest = sha256(self.path)
         return self._digest
+
+    def require_unchanged(self) -> None:
+        """Raise InputError if the file has changed or gone since it was loaded."""
+        if self._state() != self._loaded:
+            raise InputError("has changed since it was loaded: load it again", path=self.path)
 
     def _state(self) -> tuple[int, int]:
         try:

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from attlm_fairseq.errors import InputError, require_words
+from attlm_fairseq.errors import InputError, is_word, no_word, require_words
 from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
 BOS, PAD, EOS, UNK = range(4)
@@ -47,9 +47,14 @@ class Vocabulary:
         return hash(self.symbols)
 
     def ids(self, words: Sequence[str]) -> list[int]:
-        """Return the ids of the words; words outside the vocabulary get ``UNK``. Raises InputError for a string."""
+        """Return the ids of the words; words outside the vocabulary get ``UNK``. Raises InputError for a string, or for what is no word."""
         require_words(words)
-        return [self._ids.get(word, UNK) for word in words]
+        ids = [self._ids.get(word, UNK) for word in words]
+        if UNK in ids:
+            for word, number in zip(words, ids, strict=True):
+                if number == UNK and not is_word(word):
+                    raise no_word(word)
+        return ids
 
     @classmethod
     def read(cls, path: Path) -> Vocabulary:

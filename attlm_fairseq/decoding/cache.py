@@ -28,7 +28,8 @@ class SharedByCopies:
 class HistoryCache:
     """Values by history. If their total size exceeds ``max_bytes``, the least recently used values are dropped.
 
-    Keys are compared by identity and held by weak references. When a decoder drops a state, its value is dropped at once.
+    Keys are compared by identity and held by weak references. When a decoder drops a state, its value is dropped at once. If the
+    exception of a signal, such as that of a timeout, keeps it from being dropped, no other history gets it, and its bytes are freed later.
     A dropped value can be computed again from its history, so a small cache costs only time. The cache is thread-safe.
     """
 
@@ -45,7 +46,7 @@ class HistoryCache:
         """Return the value, or None if it was never stored or was dropped."""
         with self._lock:
             entry = self._entries.get(id(history))
-            if entry is None:
+            if entry is None or entry[0]() is not history:
                 return None
             self._entries.move_to_end(id(history))
             return entry[1]

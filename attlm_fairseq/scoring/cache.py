@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Protocol, cast
@@ -24,6 +25,7 @@ from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore, Walked
 
 BLOCK_EVENTS = 128  # events whose cache weights are in memory at once
 UNKNOWN, END = 0, 1  # the numbers of all unknown words and of the sentence end; words follow
+_NUMBERING = threading.Lock()
 
 
 class Cache(Protocol):
@@ -195,9 +197,14 @@ class CacheScorer(Scorer):
 
     def numbered(self, words: Sentence, score: SentenceScore) -> np.ndarray:
         """Return the events of a sentence as numbers (T,) that differ if the events do."""
-        numbers = self._numbers
-        known = [UNKNOWN if oov else numbers.setdefault(word, len(numbers) + 2) for word, oov in zip(words, score.oov, strict=True)]
+        known = [UNKNOWN if oov else self._number(word) for word, oov in zip(words, score.oov, strict=True)]
         return np.array([*known, END], dtype=np.int64)
+
+    def _number(self, word: str) -> int:
+        if (number := self._numbers.get(word)) is not None:
+            return number
+        with _NUMBERING:  # threads of a program may share the numbers
+            return self._numbers.setdefault(word, len(self._numbers) + 2)
 
     def _mixed(self, words: Sentence, score: SentenceScore, features: np.ndarray) -> SentenceScore:
         own = self.numbered(words, score)

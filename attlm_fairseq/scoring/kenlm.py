@@ -5,7 +5,6 @@ Shapes: N histories, K words.
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Sequence
 from functools import lru_cache
@@ -15,7 +14,7 @@ from weakref import WeakValueDictionary
 import kenlm
 import numpy as np
 
-from attlm_fairseq.errors import InputError, require_words
+from attlm_fairseq.errors import InputError, is_word, no_word, require_words
 from attlm_fairseq.files import FileHash
 from attlm_fairseq.numeric import LN_10
 from attlm_fairseq.scoring.kenlm_files import load_kenlm, read_ngram_counts, read_unigrams
@@ -24,8 +23,6 @@ from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
 MISSING_LOG10 = -99.0  # log10 p(<unk>) up to this stands for none: KenLM's -100 if a file lacks <unk>, and SRILM's -99 for 0
 MAX_LOG_PROB = 1e-3  # ln p of a word or sentence above this is more than rounding; quantised models stay below 0, too
-
-_SEPARATOR = re.compile(r"[ \t\n\v\f\r]")  # what separates words for KenLM; other white space is part of a word
 
 
 class NgramHistory:
@@ -60,6 +57,7 @@ class KenLM:
         self.path = Path(path)
         self._words = words
         self.model = load_kenlm(self.path)
+        self.file = FileHash(self.path.absolute())
         self.order: int = self.model.order
         self._histories: WeakValueDictionary[kenlm.State, NgramHistory] = WeakValueDictionary()
         state = kenlm.State()
@@ -68,7 +66,7 @@ class KenLM:
         self.token = lru_cache(maxsize=1 << 16)(self._token)
 
     def __reduce__(self) -> tuple:
-        return KenLM, (self.path, self._words)
+        return _loaded_again, (self.file, self._words)
 
     def __deepcopy__(self, memo: dict) -> KenLM:
         return self  # immutable, so copies share it
@@ -130,13 +128,19 @@ class KenLM:
         return np.stack([rows[history] for history in histories])
 
     def save(self, place: Path) -> None:
-        shutil.copyfile(self.path, place)
+        shutil.copyfile(self.file.path, place)
 
     def _history(self, state: kenlm.State) -> NgramHistory:
         history = self._histories.get(state)
         if history is None:
             history = self._histories[state] = NgramHistory(state)
         return history
+
+
+def _loaded_again(file: FileHash, words: Sequence[str] | None) -> KenLM:
+    """Return a pickled model. Raises InputError if its file is not the one that was loaded: n-grams are not pickled."""
+    file.require_unchanged()
+    return KenLM(file.path, words)
 
 
 class KenLMScorer(Scorer):
@@ -153,11 +157,10 @@ class KenLMScorer(Scorer):
         self.lm = KenLM(path)
         self.order = self.lm.order
         self.ngrams = read_ngram_counts(path)
-        self._hash = FileHash(path)
         self._met_unknown = False
 
     def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
-        """Score each sentence. Raises ValueError for a word that is empty or holds a space, tab or line end."""
+        """Score each sentence. Raises InputError for a word that is empty or holds a space, tab or line end."""
         return [self._score_sentence(words) for words in sentences]
 
     def _score_sentence(self, words: Sequence[str]) -> SentenceScore:
@@ -169,9 +172,9 @@ class KenLMScorer(Scorer):
         log_probs: list[float] = []
         oov: list[bool] = []
         for word in words:
-            token = lookup(word)
+            token = lookup(word) if isinstance(word, str) else None
             if token is None:
-                raise ValueError(f"{word!r} is not a word: it is empty or holds a space, tab or line end")
+                raise no_word(word)
             event = model.BaseFullScore(state, token, following)
             log_probs.append(event.log_prob * LN_10)
             oov.append(event.oov)
@@ -199,7 +202,7 @@ class KenLMScorer(Scorer):
         return {
             "kind": "kenlm",
             "model": str(self.path),
-            "sha256": self._hash.digest(),
+            "sha256": self.lm.file.digest(),
             "order": self.order,
             "ngrams": list(self.ngrams),
             "vocabulary": self.ngrams[0],
@@ -224,7 +227,7 @@ def lookup(word: str) -> str | None:
         ``<unk>`` for ``<s>`` and ``</s>``, and for words that KenLM's C strings cannot hold; None for words that KenLM
         would split or skip (an empty word, or one with a space, tab or line end).
     """
-    if not word or _SEPARATOR.search(word):
+    if not is_word(word):
         return None
     unencodable = any("\ud800" <= character <= "\udfff" for character in word)
     return UNKNOWN if word in (START, END) or "\0" in word or unencodable else word

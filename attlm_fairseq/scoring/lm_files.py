@@ -6,6 +6,7 @@ torch is not imported for a KenLM file.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -35,8 +36,11 @@ def find_lm(name: str) -> Path:
         InputError: ``name`` is not a path, and the cache has no model of this name or huggingface_hub is not
             installed.
     """
+    if not name:
+        raise InputError("the name of an LM is empty: give a file, a folder or a name in Hugging Face's cache")
     path = Path(name)
-    if path.exists() or name.count("/") > 1 or path.is_absolute() or path.suffix in (".pt", ".arpa", ".bin", ".gz"):
+    there = os.path.exists(path)  # noqa: PTH110 - Path.exists raises for a name that is too long
+    if there or name.count("/") > 1 or path.is_absolute() or path.suffix in (".pt", ".arpa", ".bin", ".gz"):
         return path
     from attlm_fairseq.scoring.huggingface import cached_folder
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_words
 
 if TYPE_CHECKING:
     from attlm_fairseq.scoring.compute import DeviceConfig
@@ -144,7 +144,12 @@ class Scorer(ABC):
 
         Returns:
             A scorer of the same name. This scorer does not change.
+
+        Raises:
+            InputError: a sentence is a string.
         """
+        for sentence in history:
+            require_words(sentence)
         return self
 
     def score_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[SentenceScore]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import importlib
 import io
 import os
@@ -71,24 +72,36 @@ class OneLineError(click.ClickException):
 
 
 class Terminated(KeyboardInterrupt):
-    """Another program, such as a batch system, has asked this one to end."""
+    """Another program, such as a batch system or a container, has asked this one to end."""
+
+    number, what = signal.SIGTERM, "terminated"
+
+
+class HungUp(KeyboardInterrupt):
+    """The terminal or the connection has gone. ``nohup`` ignores this signal."""
+
+    number, what = signal.SIGHUP, "the terminal has gone"
 
 
 @contextlib.contextmanager
 def _terminating() -> Iterator[None]:
-    """Let SIGTERM, of a batch system or a container, end the block like Ctrl-C: what is half written goes, and scores stay."""
+    """Let these signals end the block like Ctrl-C: what is half written goes, and scores stay."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def stop(_number: int, _frame: object) -> None:
-        raise Terminated
+    def stop(number: int, _frame: object) -> None:
+        raise Terminated if number == Terminated.number else HungUp
 
-    before = signal.signal(signal.SIGTERM, stop)
+    handlers = {number: signal.getsignal(number) for number in (Terminated.number, HungUp.number)}
+    before = {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Commands(cloup.Group):
@@ -120,8 +133,8 @@ class Commands(cloup.Group):
             with _terminating():
                 return super().main(*arguments, **options)
         except OSError as error:  # a full disk, a name that is too long, a device that has gone
-            where = "" if error.filename is None else f"{error.filename}: "
-            OneLineError(f"{where}cannot be read or written: {error.strerror or error}").show()
+            where = error.filename or ("standard output" if error.errno == errno.ENOSPC else "")
+            OneLineError(f"{where}{': ' if where else ''}cannot be read or written: {error.strerror or error}").show()
             sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - at exit Python would try again to flush to the full disk
             sys.exit(OneLineError.exit_code)
         except MemoryError as error:
@@ -149,7 +162,7 @@ class Commands(cloup.Group):
                 raise click.UsageError(told, error.ctx) from None
             raise
         except KeyboardInterrupt as error:
-            what, number = ("terminated", signal.SIGTERM) if isinstance(error, Terminated) else ("interrupted", signal.SIGINT)
+            what, number = (error.what, error.number) if isinstance(error, Terminated | HungUp) else ("interrupted", signal.SIGINT)
             click.echo(f"\nattlm: {what}{f'; {error}' if error.args else ''}", err=True)
             raise SystemExit(128 + number) from None  # the exit code of a program that a signal has ended
         except NoDictionaryError as error:

@@ -183,6 +183,34 @@ def test_least_recently_used_values_leave_first():
     assert cache.bytes == 20
 
 
+def test_no_other_history_gets_a_value_that_an_interruption_kept(monkeypatch):
+    """A signal's exception, raised while a history goes, is lost, and so is the call that drops its value."""
+
+    class Key:
+        pass
+
+    class Interrupted:
+        def __enter__(self) -> None:
+            raise KeyboardInterrupt
+
+        def __exit__(self, *error: object) -> None: ...
+
+    lost = []
+    monkeypatch.setattr("sys.unraisablehook", lost.append)
+    cache, key = HistoryCache(30), Key()
+    cache.put(key, "of the one that goes", 10)
+    place, lock, cache._lock = id(key), cache._lock, Interrupted()
+    del key
+    cache._lock = lock
+    assert len(lost) == len(cache) == 1
+    others = [Key() for _ in range(100)]
+    [other] = [other for other in others if id(other) == place]
+    assert cache.get(other) is None
+    cache.put(other, "its own", 10)
+    assert cache.get(other) == "its own"
+    assert (len(cache), cache.bytes) == (1, 10)
+
+
 class OftenSwitching:
     """Has threads take turns as often as the interpreter can."""
 

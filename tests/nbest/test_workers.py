@@ -8,6 +8,7 @@ import hashlib
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import struct
@@ -142,7 +143,7 @@ def test_several_processes_write_the_bytes_of_one(folder, expected):
     assert "unknown to kenlm" in told or "500 lists, 2000 hypotheses" in told
 
 
-@pytest.mark.parametrize(("how", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(("how", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -signal.SIGKILL)])
 def test_processes_end_with_the_one_that_started_them(folder, how, status):
     """Their standard error is a pipe that stays open as long as one of them lives."""
     arguments = command(folder, "left-alone", "--devices", "cpu:2", "--no-resume")
@@ -207,6 +208,15 @@ def test_bad_input_in_a_process_is_one_line(folder):
     config = RunConfig((LMSpec("lm", checkpoints=(folder / "text",)),))
     with Processes(config, [DeviceConfig()]) as workers, pytest.raises(InputError, match=r"text: .*checkpoint"):
         next(workers.score(blocks_of([["w1"]])))
+
+
+def test_an_lm_that_is_replaced_while_processes_load_it_is_refused(folder, tmp_path):
+    path = tmp_path / "lm.arpa"
+    shutil.copy(folder / "lm.arpa", path)
+    with Processes(RunConfig((LMSpec("kenlm", kenlm=path),)), [DeviceConfig()]) as workers:
+        path.write_text(path.read_text() + "\n")  # before the first work starts the process
+        with pytest.raises(InputError, match=r"lm\.arpa: has changed while the processes loaded it"):
+            next(workers.score(blocks_of([["w1"]])))
 
 
 def test_blocks_come_back_in_order_and_are_not_read_far_ahead(folder):
@@ -330,8 +340,13 @@ def test_a_cache_is_of_one_run_at_a_time(folder, tmp_path):
     lms, place = kenlm(folder), tmp_path / "out.unfinished"
     first = ScoreCache(place).score(OneProcess(lms), blocks_of([["w1"], ["w2"]]))
     next(first)
-    with pytest.raises(InputError, match=r"out\.unfinished: another attlm is using this file"):
+    with (
+        collected() as told,
+        pytest.raises(InputError, match=r"out\.unfinished: another attlm is using this file"),
+        ScoreCache(place).telling_how_to_continue(),
+    ):
         next(ScoreCache(place).score(OneProcess(lms), blocks_of([["w1"], ["w2"]])))
+    assert told == []  # the scores there are the other's
     assert len(list(first)) == 1
     assert len(list(ScoreCache(place).score(OneProcess(lms), blocks_of([["w1"], ["w2"]])))) == 2
 

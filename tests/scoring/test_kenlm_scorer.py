@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import math
+import pickle
 import shutil
 import subprocess
 from functools import cache
@@ -140,8 +141,23 @@ def test_white_space_that_kenlm_does_not_know_does_not_split_a_word(scorer, word
 
 @pytest.mark.parametrize("word", ["", " ", "a b", "a\tb", "a\n", "\r"])
 def test_what_is_no_word_is_refused(scorer, word):
-    with pytest.raises(ValueError, match="is not a word"):
+    with pytest.raises(InputError, match=r"found the word .*expected a string that is not empty"):
         scorer.score([["a", word]])
+
+
+def test_a_pickled_model_is_the_one_that_was_loaded(arpa, tmp_path, monkeypatch):
+    """Its file is read again, from the folder where it was named, and not if it has changed."""
+    shutil.copy(arpa, tmp_path / "lm.arpa")
+    monkeypatch.chdir(tmp_path)
+    scorer = KenLMScorer(Path("lm.arpa"))
+    pickled = pickle.dumps(scorer)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert pickle.loads(pickled).score([["a", "b"]]) == scorer.score([["a", "b"]])
+    assert pickle.loads(pickled).signature() == scorer.signature()
+    (tmp_path / "lm.arpa").write_text(arpa.read_text().replace("-0.5", "-0.6") + "\n")
+    with pytest.raises(InputError, match=r"lm\.arpa: has changed since it was loaded"):
+        pickle.loads(pickled)
 
 
 def test_signature_identifies_the_model(arpa, scorer):

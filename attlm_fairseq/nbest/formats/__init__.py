@@ -7,6 +7,7 @@ understand. Formats convert scores when they read and write: inside the program,
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -153,7 +154,7 @@ def open_nbest(path: str | Sequence[str], format: str | None = None) -> tuple[Nb
         if form is not None and form.name != "srilm":
             raise InputError(f"several files: only srilm has one file for each list, {form.name} has not")
         return FOLDER_FORMATS["srilm"], SrilmFolder().read_files([Path(one) for one in path])
-    if path != "-" and Path(path).is_dir():
+    if path != "-" and os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         return _open_folder(Path(path), form)
     if isinstance(form, NbestFolderFormat):
         raise InputError(f"a file: expected a folder, as {form.name} has it", path=path)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from attlm_fairseq import __version__
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, InUseError
 from attlm_fairseq.files import is_stream
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.block import Block
@@ -63,7 +63,9 @@ class ScoreCache:
         """If the user interrupts the run, or the input is wrong, say that the same command continues it."""
         try:
             yield
-        except InputError:
+        except InputError as error:
+            if isinstance(error, InUseError):  # the scores there are the other run's
+                raise
             if self.path is not None and self.path.exists() and _kind(self.path) == "cache":
                 note(f"note: the scores so far are in {self.path}: the next run with these LMs goes on from there")
             raise
@@ -179,7 +181,7 @@ class ScoreCache:
                 return _connect(path)
         except (sqlite3.Error, ValueError) as error:
             if "locked" in str(error):
-                raise InputError("another attlm is using this file: wait for it, or write another output", path=path) from None
+                raise InUseError("another attlm is using this file: wait for it, or write another output", path=path) from None
             kind = "damaged" if path.exists() and path.stat().st_size else "new"
         kind = "damaged" if kind == "cache" else kind
         if kind != "new":

@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import state_of
 from attlm_fairseq.nbest.corrections.corrections import Corrections, in_batches
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -111,7 +113,8 @@ class Processes(contextlib.AbstractContextManager):
         for compute in computes:
             places.put(compute)
         self._count, self._config = len(computes), config
-        self._pool = ProcessPoolExecutor(self._count, context, _start, (config, places, tuple(features), threads))
+        files = {path: state_of(path) for lm in config.lms for path in lm.files}
+        self._pool = ProcessPoolExecutor(self._count, context, _start, (config, places, tuple(features), threads, files))
 
     def expand(self, lists: Iterable[NbestList]) -> Iterable[NbestList]:
         if not self._config.adds_candidates:
@@ -205,7 +208,7 @@ _scorer: BlockScorer | InputError  # of a process of the pool
 _candidates: CandidateSpec
 
 
-def _start(config: RunConfig, places: Any, features: tuple[str, ...], threads: int | None) -> None:
+def _start(config: RunConfig, places: Any, features: tuple[str, ...], threads: int | None, files: Mapping[Path, object]) -> None:
     global _scorer, _candidates
     threading.Thread(target=_end_with_parent, daemon=True).start()
     compute, _candidates = places.get(), config.candidates
@@ -215,6 +218,9 @@ def _start(config: RunConfig, places: Any, features: tuple[str, ...], threads: i
         _scorer = BlockScorer.load(config, compute, features)
     except InputError as error:  # an initialiser that raises would break the pool without saying why
         _scorer = error
+    for path, before in files.items():  # or processes would score with different LMs
+        if state_of(path) != before:
+            _scorer = InputError("has changed while the processes loaded it: start again when it is complete", path=path)
 
 
 def _end_with_parent() -> None:
