@@ -44,7 +44,7 @@ class AttentiveLSTMLanguageModel(MemoryLanguageModel):
 
 # Table 1: 14.54 M parameters at V = 10,001, 14.97 M combined
 salton_preset("attentive_lstm_lm_ptb", AttentiveLSTMLanguageModel, size=650, dropout=0.5, forget_bias=0.0)
-# Table 2: 52.3 M parameters at V = 33,278 (the paper says 51 M)
+# Table 2: 52.3 M parameters at V = 33,278 (the paper says 50 M)
 salton_preset("attentive_lstm_lm_wikitext2", AttentiveLSTMLanguageModel, size=1000, dropout=0.65, forget_bias=0.0)
 # the same 14.5 M with the regularisation of AWD-LSTM
 awd_preset("awd_attentive", AttentiveLSTMLanguageModel, 650, layers=2)

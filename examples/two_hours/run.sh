@@ -4,7 +4,7 @@
 #
 # usage: run.sh FOLDER [options of fairseq-train ..]
 # FOLDER holds train, valid and test as .txt or .txt.gz, one text without documents such as Penn Treebank. The options given come last and win.
-# MODEL="--arch ..": the model and its sizes. BPTT=35 words of each row make an update, RATE=0.0022 is the first rate. EPOCHS=9 readings of
+# MODEL="--arch ..": the model and its sizes. BPTT=35 words of each row make an update, RATE=0.0022 is the first rate. EPOCHS=9 epochs of
 # the text, the first WEAK=9 with less dropout than the others. MORE="9 9" goes on twice, for two more hours each, with more dropout: the rate
 # falls to 0 again from MORE_RATE=0.0018 (or one for each: "0.0018 0.0015"). PROCESSES=2 of a CPU share 40 rows. WORK=folder.
 # KINDS="alone context neural-cache adaptation both" are the tests; the last two take half an hour each. LINES=3370 of valid are fitted on.
@@ -26,7 +26,7 @@ preprocess bin --only-source --srcdict dict/dict.txt --trainpref train.txt --val
 
 rows=$((40 / PROCESSES)) bptt=${BPTT:-35}
 words=$(cat train.txt | wc -wl | awk '{ print $1 + $2 }')
-updates=$(((words + 40 * bptt - 1) / (40 * bptt) + 1))  # of a reading; one segment more where a rotated row wraps around
+updates=$(((words + 40 * bptt - 1) / (40 * bptt) + 1))  # of an epoch; one segment more where a rotated row wraps around
 read -ra model_options <<< "${MODEL:---arch mogrifier_lstm_lm --decoder-hidden-size 1280 --projection-size 440 --mogrifier-rank 64}"
 training=(bin --user-dir attlm_fairseq --task document_reset_lm --document-order rotated --bptt "$bptt" --batch-size "$rows" --batch-size-valid 10 \
     "${model_options[@]}" --decoder-layers 1 --decoder-embed-dim 440 --output-layer tied --init-range 0.05 \
@@ -37,8 +37,8 @@ weak=(--dropout-in 0.4 --dropout-out 0.4 --dropout-words 0.1 --weight-drop 0.4 -
 strong=(--dropout-in 0.5 --dropout-out 0.5 --dropout-words 0.15 --weight-drop 0.6 --activation-reg 2)
 stronger=("${strong[@]}" --dropout-in 0.55)
 
-# until_reading NUMBER RATE: the rate falls to 0, after this reading
-until_reading() {
+# until_epoch NUMBER RATE: the rate falls to 0, after this epoch
+until_epoch() {
     echo "--total-num-update $(($1 * updates)) --max-update $(($1 * updates)) --lr $2"
 }
 
@@ -54,18 +54,18 @@ go_on_from() {
 }
 
 model=model epochs=${EPOCHS:-9}
-first=$(until_reading "$epochs" "${RATE:-0.0022}")
+first=$(until_epoch "$epochs" "${RATE:-0.0022}")
 train_model weak "$PROCESSES processes" "${training[@]}" $first "${weak[@]}" --max-epoch "${WEAK:-9}" --save-dir weak "$@"
 go_on_from weak model
 train_model model "$PROCESSES processes; after $(<weak/options)" "${training[@]}" $first "${strong[@]}" --save-dir model "$@"
 cycle=0 rates=(${MORE_RATE:-0.0018})
-for readings in ${MORE:-}; do
-    more_rate=${rates[cycle]:-${rates[-1]}} cycle=$((cycle + 1)) before=$model epochs=$((epochs + readings))
+for more_epochs in ${MORE:-}; do
+    more_rate=${rates[cycle]:-${rates[-1]}} cycle=$((cycle + 1)) before=$model epochs=$((epochs + more_epochs))
     model=more$cycle
-    # the line from the rate at the beginning of the training that has more_rate before these readings and 0 after them
-    rate=$(awk -v rate="$more_rate" -v all="$epochs" -v readings="$readings" 'BEGIN { print rate * all / readings }')
+    # the line from the rate at the beginning of the training that has more_rate before these epochs and 0 after them
+    rate=$(awk -v rate="$more_rate" -v all="$epochs" -v more="$more_epochs" 'BEGIN { print rate * all / more }')
     go_on_from "$before" "$model"
-    train_model "$model" "$PROCESSES processes; after $(<"$before/options")" "${training[@]}" $(until_reading "$epochs" "$rate") "${stronger[@]}" \
+    train_model "$model" "$PROCESSES processes; after $(<"$before/options")" "${training[@]}" $(until_epoch "$epochs" "$rate") "${stronger[@]}" \
         --save-dir "$model" "$@"
 done
 

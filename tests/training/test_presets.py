@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -95,6 +96,11 @@ MILLIONS = {  # at V = 10,001, and 33,278 for WikiText-2
     "awd_doc_wikitext2": 36.63,  # paper: 37
     "mogrifier_lstm_lm_awd": 23.90,
 }
+
+
+def test_the_table_of_presets_has_their_sizes():
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    assert {name: float(count) for name, count in re.findall(r"^\| `(\w+)` \| (\d+\.\d+)[ (]", page, re.MULTILINE)} == MILLIONS
 
 
 def of_command_line(name: str, *given: str) -> DictConfig:
