@@ -146,7 +146,8 @@ def test_several_processes_write_the_bytes_of_one(folder, expected):
 @pytest.mark.parametrize(("how", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -signal.SIGKILL)])
 def test_processes_end_with_the_one_that_started_them(folder, how, status):
     """Their standard error is a pipe that stays open as long as one of them lives."""
-    arguments = command(folder, "left-alone", "--devices", "cpu:2", "--no-resume")
+    # a shell's background jobs ignore SIGINT, those of nohup SIGHUP, and their children inherit this
+    arguments = ["env", "--default-signal=HUP", *command(folder, "left-alone", "--devices", "cpu:2", "--no-resume")]
     process = subprocess.Popen(arguments, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 100
     while not (folder / ".left-alone.part").exists():
