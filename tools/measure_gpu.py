@@ -6,7 +6,7 @@ of one. If the folder of Penn Treebank is given, the LMs of ROWS train on it sid
 speed is measured, and are tested in the end. They continue when the program is run again. A step that fails or takes too long is
 recorded, and the next begins. Without a GPU the program says so and ends with exit code 2.
 
-    python tools/measure_gpu.py [--output build/gpu] [--minutes 38] [--ptb FOLDER]
+    python tools/measure_gpu.py [--output build/gpu] [--minutes 38] [--ptb FOLDER] [--steps "training speed"] [--rows averaging,combined]
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TextIO
@@ -101,16 +101,16 @@ def stop(process: subprocess.Popen) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def begin_rows(output: Path, ptb: Path) -> dict[str, subprocess.Popen]:
-    """Start the training of each of ROWS, or let it continue."""
+def begin_rows(output: Path, ptb: Path, names: Sequence[str]) -> dict[str, subprocess.Popen]:
+    """Start the training of some of ROWS, or let it continue."""
     started = {}
-    for name, of_row in ROWS.items():
+    for name in names:
         folder = output / name
         folder.mkdir(parents=True, exist_ok=True)
         command = ["bash", "examples/salton2017/run.sh", "ptb", str(ptb), "--user-dir", str(ROOT / "attlm_fairseq")]
         with (folder / "output.txt").open("a", encoding="utf-8") as file:
             tf32 = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1", "OMP_NUM_THREADS": "1"}
-            started[name] = begin(command, file, WORK=str(folder), **tf32, **of_row)
+            started[name] = begin(command, file, WORK=str(folder), **tf32, **ROWS[name])
     return started
 
 
@@ -145,7 +145,12 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "gpu", help="folder of report.txt and of the trainings")
     parser.add_argument("--minutes", type=float, default=38, help="in all")
     parser.add_argument("--ptb", type=Path, help="folder with train, valid and test of the Penn Treebank, .txt or .txt.gz")
+    parser.add_argument("--steps", default=",".join(SHARES), help="joined by commas; default %(default)s")
+    parser.add_argument("--rows", default=",".join(ROWS), help="LMs to train on PTB, joined by commas; default %(default)s")
     options = parser.parse_args()
+    asked, names_of_rows = options.steps.split(","), options.rows.split(",")
+    if unknown := {*asked} - SHARES.keys() | {*names_of_rows} - ROWS.keys():
+        parser.error(f"{', '.join(sorted(unknown))}: there are the steps {', '.join(SHARES)} and the rows {', '.join(ROWS)}")
     if not torch.cuda.is_available():
         print("measure_gpu.py: there is no GPU that torch can use; run `make gpu` on a machine that has one", file=sys.stderr)
         return 2
@@ -163,13 +168,12 @@ def main() -> int:
 
         names = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
         say(f"\n== {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC; {names}; torch {torch.__version__}, CUDA {torch.version.cuda}")
-        rows = begin_rows(output / "ptb", options.ptb.resolve()) if options.ptb else {}
+        rows = begin_rows(output / "ptb", options.ptb.resolve(), names_of_rows) if options.ptb else {}
         try:
-            commands = steps(torch.cuda.device_count())
-            do("tests", commands.pop("tests"), 60 * options.minutes * SHARES["tests"])
-            with paused(rows):
-                for name, command in commands.items():
-                    do(name, command, 60 * options.minutes * SHARES[name])
+            for name, command in steps(torch.cuda.device_count()).items():
+                with paused({} if name == "tests" else rows):
+                    if name in asked:
+                        do(name, command, 60 * options.minutes * SHARES[name])
             for name, process in rows.items():
                 say(f"-- PTB, {name}: {finish(process, max(1, ends - time.monotonic() - 60 * options.minutes * TEST_OF_ROWS))}")
         finally:

@@ -56,7 +56,7 @@ def test_rows_wait_while_speed_is_measured_and_are_tested(tool, tmp_path, monkey
     script.write_text(f'mkdir -p "$WORK/ptb/model"; cd "$WORK/ptb"; touch model/checkpoint_best.pt; {counting}')
     monkeypatch.setattr(tool, "ROOT", tmp_path)
     assert tool.test_of_rows(tmp_path / "rows") == []
-    rows = tool.begin_rows(tmp_path / "rows", tmp_path)
+    rows = tool.begin_rows(tmp_path / "rows", tmp_path, list(tool.ROWS))
     try:
         counts = {name: tmp_path / "rows" / name / "ptb" / "count" for name in rows}
         while not all(path.exists() for path in counts.values()):
