@@ -83,6 +83,16 @@ def test_values_and_gradients_are_the_functions(made):
     assert made == [[(2, 3), (3, 3)]]
 
 
+def test_other_settings_are_recorded_by_themselves(made):
+    def scaled(inputs, weight, factor):
+        return (inputs @ weight * factor,)
+
+    recordings, weight, inputs = Recordings(), torch.randn(3, 3, requires_grad=True), torch.randn(2, 3)
+    for factor in (2, 3, 2, 3, 2, 3):
+        torch.testing.assert_close(recordings.call(weight, scaled, inputs, weight, factor=factor), scaled(inputs, weight, factor))
+    assert len(made) == 2
+
+
 def test_gradients_add_up_over_calls(made):
     recordings, weight = Recordings(), torch.randn(3, 3, requires_grad=True)
     texts = [torch.randn(2, 3) for _ in range(5)]

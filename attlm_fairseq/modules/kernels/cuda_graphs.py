@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -20,25 +21,27 @@ class Recordings:
     def __init__(self) -> None:
         self._of: Any = WeakTensorKeyDictionary()
 
-    def call(self, weight: Tensor, function: Function, *values: Tensor) -> tuple[Tensor, ...]:
-        """Return ``function(*values)``. From the third time on that values have the same shapes, a recording is replayed.
+    def call(self, weight: Tensor, function: Function, *values: Tensor, **settings: Hashable) -> tuple[Tensor, ...]:
+        """Return ``function(*values, **settings)``. From the second time on that values have the same shapes, a recording is replayed.
 
         Args:
             weight: on a GPU.
             function: always the same one for a weight. It may not wait for the GPU, nor draw random numbers.
             values: all tensors that the function reads, the weight among them.
+            settings: its other arguments; with others there is another recording.
 
         Raises:
             RuntimeError: when gradients are computed, but the function was called again in between: the recording has then forgotten
                 the values that they need.
         """
-        shapes = tuple((value.shape, value.dtype, value.requires_grad) for value in values)
+        key = tuple((value.shape, value.dtype, value.requires_grad) for value in values), tuple(settings.items())
+        function = partial(function, **settings)
         recordings: dict[Any, Recording | None] = self._of.setdefault(weight, {})
-        if shapes not in recordings:
-            recordings[shapes] = None
-        elif recordings[shapes] is None and sum(found is not None for found in recordings.values()) < MOST:
-            recordings[shapes] = Recording(function, values)
-        return (recordings[shapes] or function)(*values)
+        if key not in recordings:
+            recordings[key] = None
+        elif recordings[key] is None and sum(found is not None for found in recordings.values()) < MOST:
+            recordings[key] = Recording(function, values)
+        return (recordings[key] or function)(*values)
 
 
 class Recording:

@@ -6,7 +6,6 @@ Shapes: B sentences in the batch, T positions, E embedding, L layers, H hidden s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -64,12 +63,12 @@ class MogrifierLayer(LSTMLayer):
         rounds = [[matrix.weight for matrix in product.modules() if isinstance(matrix, nn.Linear)] for product in self.rounds]
         recurrent = regularisation.drop_weights(self.from_state.weight, self.training)
         weight, bias, dtype = self.from_input.weight, self.from_input.bias, DTYPE if low else recurrent.dtype
-        read = partial(mogrifier_over_time, counts=tuple(map(len, rounds)), capped=self.capped, dtype=dtype)
+        settings: dict[str, Any] = {"counts": tuple(map(len, rounds)), "capped": self.capped, "dtype": dtype}
         values = (sequence, weight, recurrent, bias, *before, *(matrix for of_round in rounds for matrix in of_round))
         if self.recorded and self.training and torch.is_grad_enabled() and weight.device.type == "cuda":
-            outputs, *after = RECORDINGS.call(weight, read, *values)
+            outputs, *after = RECORDINGS.call(weight, mogrifier_over_time, *values, **settings)
         else:
-            outputs, *after = read(*values)
+            outputs, *after = mogrifier_over_time(*values, **settings)
         return outputs, tuple(after)
 
 
