@@ -37,7 +37,7 @@ def is_word(word: object) -> bool:
     return isinstance(word, str) and bool(word) and not _SEPARATOR.search(word)
 
 
-def no_word(word: object) -> InputError:
+def not_a_word(word: object) -> InputError:
     """Return the error for what is not ``is_word``."""
     return InputError(f"found the word {word!r}: expected a string that is not empty and has no space, tab or line end")
 

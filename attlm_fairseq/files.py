@@ -449,8 +449,9 @@ class FileHash:
         return self._digest
 
     def require_unchanged(self) -> None:
-        """Raise InputError if the file has changed or gone since it was loaded."""
-        if self._state() != self._loaded:
+        """Raise InputError if the file has changed or gone since it was loaded. One that was copied has not, if its SHA-256 is known."""
+        size, _ = state = self._state()
+        if state != self._loaded and not (size == self._loaded[0] and self._digest is not None and sha256(self.path) == self._digest):
             raise InputError("has changed since it was loaded: load it again", path=self.path)
 
     def _state(self) -> tuple[int, int]:

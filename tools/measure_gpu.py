@@ -32,8 +32,8 @@ TEST_OF_ROWS = 0.08  # of the time
 ROWS = {
     "plain": {"FAMILY": "plain_lstm_lm"},
     "averaging": {"FAMILY": "averaging_lstm_lm"},
-    "single": {"SCORE": "single"},
-    "combined": {"SCORE": "combined"},
+    "single": {"FAMILY": "attentive_lstm_lm", "SCORE": "single"},
+    "combined": {"FAMILY": "attentive_lstm_lm", "SCORE": "combined"},
 }
 # seconds to wait after each. On SIGINT, pytest still prints the failures so far; on SIGTERM it prints nothing
 SIGNALS = {signal.SIGINT: 30, signal.SIGTERM: 10, signal.SIGKILL: 10}
@@ -101,17 +101,15 @@ def stop(process: subprocess.Popen) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def begin_rows(output: Path, ptb: Path, names: Sequence[str]) -> dict[str, subprocess.Popen]:
+def begin_rows(output: Path, ptb: Path, names: Sequence[str], started: dict[str, subprocess.Popen]) -> None:
     """Start the training of some of ROWS, or let it continue."""
-    started = {}
     for name in names:
         folder = output / name
         folder.mkdir(parents=True, exist_ok=True)
         command = ["bash", "examples/salton2017/run.sh", "ptb", str(ptb), "--user-dir", str(ROOT / "attlm_fairseq")]
         with (folder / "output.txt").open("a", encoding="utf-8") as file:
             tf32 = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1", "OMP_NUM_THREADS": "1"}
-            started[name] = begin(command, file, WORK=str(folder), **tf32, **ROWS[name])
-    return started
+            started[name] = begin(command, file, WORK=str(folder), SEEDS="", **tf32, **ROWS[name])
 
 
 @contextlib.contextmanager
@@ -168,8 +166,11 @@ def main() -> int:
 
         names = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
         say(f"\n== {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC; {names}; torch {torch.__version__}, CUDA {torch.version.cuda}")
-        rows = begin_rows(output / "ptb", options.ptb.resolve(), names_of_rows) if options.ptb else {}
+        rows: dict[str, subprocess.Popen] = {}
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or trainings that wait would wait for good
         try:
+            if options.ptb:
+                begin_rows(output / "ptb", options.ptb.resolve(), names_of_rows, rows)
             for name, command in steps(torch.cuda.device_count()).items():
                 with paused({} if name == "tests" else rows):
                     if name in asked:

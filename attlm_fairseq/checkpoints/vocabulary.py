@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from attlm_fairseq.errors import InputError, is_word, no_word, require_words
+from attlm_fairseq.errors import InputError, is_word, not_a_word, require_words
 from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
 BOS, PAD, EOS, UNK = range(4)
@@ -47,14 +47,18 @@ class Vocabulary:
         return hash(self.symbols)
 
     def ids(self, words: Sequence[str]) -> list[int]:
-        """Return the ids of the words; words outside the vocabulary get ``UNK``. Raises InputError for a string, or for what is no word."""
+        """Return the ids of the words; words outside the vocabulary get ``UNK``. Raises InputError for a string, or what is not a word."""
         require_words(words)
-        ids = [self._ids.get(word, UNK) for word in words]
+        ids = self.symbol_ids(words)
         if UNK in ids:
             for word, number in zip(words, ids, strict=True):
                 if number == UNK and not is_word(word):
-                    raise no_word(word)
+                    raise not_a_word(word)
         return ids
+
+    def symbol_ids(self, symbols: Sequence[str]) -> list[int]:
+        """Return the ids of the symbols of another vocabulary, which may have spaces; ``UNK`` for those outside this one."""
+        return [self._ids.get(symbol, UNK) for symbol in symbols]
 
     @classmethod
     def read(cls, path: Path) -> Vocabulary:

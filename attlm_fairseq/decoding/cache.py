@@ -28,8 +28,8 @@ class SharedByCopies:
 class HistoryCache:
     """Values by history. If their total size exceeds ``max_bytes``, the least recently used values are dropped.
 
-    Keys are compared by identity and held by weak references. When a decoder drops a state, its value is dropped at once. If the
-    exception of a signal, such as that of a timeout, keeps it from being dropped, no other history gets it, and its bytes are freed later.
+    Keys are compared by identity and held by weak references. When a decoder drops a state, its value is dropped at once. A signal, such
+    as that of a timeout, can prevent this. Then the value stays for a while, and no other history gets it.
     A dropped value can be computed again from its history, so a small cache costs only time. The cache is thread-safe.
     """
 

@@ -153,7 +153,7 @@ def load_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = LoadOptio
         return FusedLM(str(path), FusionLM.of_tokens(kenlm, vocabulary), missing=ngram.missing, ngram=ngram, by_history=kenlm)
     lm = load_folder_or_checkpoint(path, options)
     fitted = fit_vocabulary(lm, vocabulary, path, options.by_symbol)
-    return FusedLM(str(path), fitted, missing=lm.vocabulary.ids(vocabulary.symbols[UNK + 1 :]).count(UNK))
+    return FusedLM(str(path), fitted, missing=lm.vocabulary.symbol_ids(vocabulary.symbols[UNK + 1 :]).count(UNK))
 
 
 def load_folder_or_checkpoint(path: Path, options: LoadOptions) -> DecoderLM | FairseqLM:

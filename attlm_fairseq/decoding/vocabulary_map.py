@@ -36,7 +36,7 @@ class MappedLM:
         self.lm = lm
         self.vocabulary = vocabulary
         self.eos = EOS
-        self.ids = torch.tensor([*range(SPECIAL), *lm.vocabulary.ids(vocabulary.symbols[SPECIAL:])])
+        self.ids = torch.tensor([*range(SPECIAL), *lm.vocabulary.symbol_ids(vocabulary.symbols[SPECIAL:])])
         unknown = self.ids == UNK
         self.missing = int(unknown.sum()) - 1
         """The number of symbols of the vocabulary that the LM lacks."""

@@ -29,6 +29,7 @@ from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import EOS, UNK
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256, whole_file
+from attlm_fairseq.modules.kernels.gpu_settings import full_float32, without_cudnn
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.state import LanguageModelState
 from attlm_fairseq.scoring.neural import NeuralScorer
@@ -111,10 +112,10 @@ class SentenceRead(NamedTuple):
 
 
 def read_sentence(model: LanguageModel, tokens: Sequence[int], state: LanguageModelState) -> SentenceRead:
-    """Read a sentence after ``state`` (one row), forwards and backwards. cuDNN, which has no gradients outside training, is left out."""
+    """Read a sentence after ``state`` (one row), forwards and backwards."""
     device = model.embedding.weight.device
     names = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    with torch.inference_mode(False), torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+    with torch.inference_mode(False), torch.enable_grad(), without_cudnn(), full_float32():
         inputs = torch.tensor([[EOS, *tokens]], device=device)
         features, read, after = model.read(inputs, state.map(Tensor.clone))
         events = read and read.at(torch.ones_like(inputs, dtype=torch.bool))

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import kenlm
 import numpy as np
 
-from attlm_fairseq.errors import InputError, is_word, no_word, require_words
+from attlm_fairseq.errors import InputError, is_word, not_a_word, require_words
 from attlm_fairseq.files import FileHash
 from attlm_fairseq.numeric import LN_10
 from attlm_fairseq.scoring.kenlm_files import load_kenlm, read_ngram_counts, read_unigrams
@@ -174,7 +174,7 @@ class KenLMScorer(Scorer):
         for word in words:
             token = lookup(word) if isinstance(word, str) else None
             if token is None:
-                raise no_word(word)
+                raise not_a_word(word)
             event = model.BaseFullScore(state, token, following)
             log_probs.append(event.log_prob * LN_10)
             oov.append(event.oov)

@@ -18,6 +18,7 @@ import torch
 from attlm_fairseq.batching import padded_batches
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import FileHash
+from attlm_fairseq.modules.kernels.gpu_settings import full_float32
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
 from attlm_fairseq.scoring.huggingface import cached_folder, encode_words, line_end, load_pretrained, model_files, most_positions
@@ -121,6 +122,7 @@ class MaskedLMScorer(Scorer):
         return self if len(kept) == len(self._history) else self._with_history(kept)
 
     @torch.inference_mode()
+    @full_float32()
     def _log_probs(self, distinct: Sequence[Encoded], precision: str) -> dict[Encoded, list[float]]:
         """Return the pseudo-log-likelihood of each token of each sentence."""
         found = {sentence: [0.0] * len(sentence) for sentence in distinct}

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.errors import InputError, beginning
+from attlm_fairseq.modules.kernels.gpu_settings import full_float32
 from attlm_fairseq.modules.kernels.low_precision import rounded
 from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents, no_check
 from attlm_fairseq.modules.memory import Read
@@ -191,6 +192,7 @@ class TokenScorer(Scorer):
         return self if len(kept) == len(self._history) else self._with_history(kept)
 
     @torch.inference_mode()
+    @full_float32()
     def _log_probs(self, distinct: Sequence[tuple[int, ...]], precision: str) -> dict[tuple[int, ...], tuple[float, ...]]:
         """Return the log-probabilities of the tokens and the end of each of the sentences, which are sorted."""
         found: dict[tuple[int, ...], tuple[float, ...]] = {}

@@ -17,6 +17,7 @@ import torch
 
 from attlm_fairseq.batching import padded_batches
 from attlm_fairseq.errors import InputError, beginning
+from attlm_fairseq.modules.kernels.gpu_settings import full_float32
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
 from attlm_fairseq.scoring.lm_spec import Direction
@@ -238,6 +239,7 @@ class TranslationScorer(Scorer):
         )
 
     @torch.inference_mode()
+    @full_float32()
     def _log_probs(self, distinct: Sequence[Pair], precision: str) -> dict[Pair, tuple[float, ...]]:
         """Return ln p of the tokens written, for pairs sorted by what the encoder reads."""
         found: dict[Pair, tuple[float, ...]] = {}

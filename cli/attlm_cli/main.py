@@ -91,6 +91,8 @@ def _terminating() -> Iterator[None]:
         return
 
     def stop(number: int, _frame: object) -> None:
+        for other in before:  # a second one would break what cleans up
+            signal.signal(other, signal.SIG_IGN)
         raise Terminated if number == Terminated.number else HungUp
 
     handlers = {number: signal.getsignal(number) for number in (Terminated.number, HungUp.number)}
@@ -133,7 +135,7 @@ class Commands(cloup.Group):
             with _terminating():
                 return super().main(*arguments, **options)
         except OSError as error:  # a full disk, a name that is too long, a device that has gone
-            where = error.filename or ("standard output" if error.errno == errno.ENOSPC else "")
+            where = error.filename or ("standard output or a temporary file" if error.errno == errno.ENOSPC else "")
             OneLineError(f"{where}{': ' if where else ''}cannot be read or written: {error.strerror or error}").show()
             sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - at exit Python would try again to flush to the full disk
             sys.exit(OneLineError.exit_code)
@@ -163,7 +165,10 @@ class Commands(cloup.Group):
             raise
         except KeyboardInterrupt as error:
             what, number = (error.what, error.number) if isinstance(error, Terminated | HungUp) else ("interrupted", signal.SIGINT)
-            click.echo(f"\nattlm: {what}{f'; {error}' if error.args else ''}", err=True)
+            try:
+                click.echo(f"\nattlm: {what}{f'; {error}' if error.args else ''}", err=True)
+            except OSError:  # the terminal has gone, and with it standard error
+                sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - or Python would flush to it at exit
             raise SystemExit(128 + number) from None  # the exit code of a program that a signal has ended
         except NoDictionaryError as error:
             raise OneLineError(f"{error} or name it with --dict") from None

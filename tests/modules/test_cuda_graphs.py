@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from attlm_fairseq.modules.kernels.cuda_graphs import MOST, Recordings
+from attlm_fairseq.modules.kernels.cuda_graphs import MAX_RECORDINGS, Recordings
 
 ROOT = Path(__file__).parents[2]
 
@@ -105,14 +105,14 @@ def test_gradients_add_up_over_calls(made):
 
 def test_shapes_that_come_once_and_more_shapes_than_are_kept_are_not_recorded(made):
     recordings, weight = Recordings(), torch.randn(3, 3, requires_grad=True)
-    for rows in range(1, MOST + 3):
+    for rows in range(1, MAX_RECORDINGS + 3):
         read(recordings, weight, torch.randn(rows, 3))
     assert made == []
     for _ in range(3):
-        for rows in range(1, MOST + 3):
+        for rows in range(1, MAX_RECORDINGS + 3):
             inputs = torch.randn(rows, 3)
             torch.testing.assert_close(read(recordings, weight, inputs), function(inputs, weight))
-    assert made == [[(rows, 3), (3, 3)] for rows in range(1, MOST + 1)]
+    assert made == [[(rows, 3), (3, 3)] for rows in range(1, MAX_RECORDINGS + 1)]
 
 
 def test_gradients_of_what_was_written_over_are_refused(made):

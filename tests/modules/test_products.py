@@ -14,7 +14,8 @@ from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.modules.kernels import products
-from attlm_fairseq.modules.kernels.products import FixedLinear, FixedProduct, full_float32, product, product_into, round_up_to_few
+from attlm_fairseq.modules.kernels.gpu_settings import full_float32
+from attlm_fairseq.modules.kernels.products import FixedLinear, FixedProduct, product, product_into, round_up_to_few
 from attlm_fairseq.modules.recurrence import LSTM
 from attlm_fairseq.scoring.scoring_models import Float32Model
 from attlm_fairseq.scoring.sequences import read_sequences
@@ -58,16 +59,20 @@ def test_numbers_of_rows_are_rounded_up_to_few():
     assert all(round_up_to_few(size) == size for size in sizes)
 
 
-@pytest.mark.parametrize("setting", ["high", "medium", "allow_tf32", "fp32_precision", "highest"])
+@pytest.mark.parametrize("setting", ["high", "medium", "allow_tf32", "fp32_precision", "highest", "on the CPU", "medium, on the CPU"])
 def test_other_products_use_no_tf32_either_and_settings_return(monkeypatch, setting):
     """Each of torch's ways to ask for it."""
-    matmul = torch.backends.cuda.matmul
+    matmul, on_cpu = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     try:
         if setting.startswith(("allow", "fp32")):
             setattr(matmul, setting, {"allow_tf32": True, "fp32_precision": "tf32"}[setting])
+        elif setting == "on the CPU":
+            matmul.allow_tf32, on_cpu.fp32_precision = True, "bf16"
         else:
-            torch.set_float32_matmul_precision(setting)
+            torch.set_float32_matmul_precision(setting.partition(",")[0])
+            if setting.endswith("CPU"):
+                on_cpu.fp32_precision = "none"
         before = settings_of_tf32()
         with full_float32():
             assert not matmul.allow_tf32  # raises if its settings contradict each other
@@ -75,12 +80,18 @@ def test_other_products_use_no_tf32_either_and_settings_return(monkeypatch, sett
         assert settings_of_tf32() == before
     finally:
         torch.set_float32_matmul_precision("highest")
+        on_cpu.fp32_precision = "none"
 
 
 def settings_of_tf32() -> list[str]:
     """Those of products on GPUs; of one that torch does not tell, its error."""
-    matmul, found = torch.backends.cuda.matmul, []
-    for setting in (lambda: matmul.fp32_precision, torch.get_float32_matmul_precision, lambda: matmul.allow_tf32):
+    matmul, on_cpu, found = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul, []
+    for setting in (
+        lambda: matmul.fp32_precision,
+        lambda: on_cpu.fp32_precision,
+        torch.get_float32_matmul_precision,
+        lambda: matmul.allow_tf32,
+    ):
         try:
             found.append(str(setting()))
         except RuntimeError as error:

@@ -48,6 +48,13 @@ def test_the_steps_are_there(tool):
     assert sum(tool.SHARES.values()) + tool.TEST_OF_ROWS < 0.9
 
 
+def wait_until(reached) -> None:
+    deadline = time.monotonic() + 60
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def test_rows_wait_while_speed_is_measured_and_are_tested(tool, tmp_path, monkeypatch):
     """The script of the example in place of which another one counts, as the training of each row does."""
     counting = "while :; do echo $FAMILY$SCORE >> count; sleep 0.02; done"
@@ -56,24 +63,28 @@ def test_rows_wait_while_speed_is_measured_and_are_tested(tool, tmp_path, monkey
     script.write_text(f'mkdir -p "$WORK/ptb/model"; cd "$WORK/ptb"; touch model/checkpoint_best.pt; {counting}')
     monkeypatch.setattr(tool, "ROOT", tmp_path)
     assert tool.test_of_rows(tmp_path / "rows") == []
-    rows = tool.begin_rows(tmp_path / "rows", tmp_path, list(tool.ROWS))
+    rows = {}
     try:
+        tool.begin_rows(tmp_path / "rows", tmp_path, list(tool.ROWS), rows)
         counts = {name: tmp_path / "rows" / name / "ptb" / "count" for name in rows}
-        while not all(path.exists() for path in counts.values()):
-            time.sleep(0.02)
+        wait_until(lambda: all(path.exists() for path in counts.values()))
         with tool.paused(rows):
             time.sleep(0.1)  # until all have seen it
             before = [path.read_text() for path in counts.values()]
             time.sleep(0.3)
             assert [path.read_text() for path in counts.values()] == before
-        while [path.read_text() for path in counts.values()] == before:
-            time.sleep(0.02)
+        wait_until(lambda: [path.read_text() for path in counts.values()] != before)
         assert [tool.finish(process, 0.1) for process in rows.values()] == ["stopped after 0 s"] * len(rows)
     finally:
         for process in rows.values():
             if process.poll() is None:
                 tool.stop(process)
-    assert [path.read_text().split("\n")[0] for path in counts.values()] == ["plain_lstm_lm", "averaging_lstm_lm", "single", "combined"]
+    assert [path.read_text().split("\n")[0] for path in counts.values()] == [
+        "plain_lstm_lm",
+        "averaging_lstm_lm",
+        "attentive_lstm_lmsingle",
+        "attentive_lstm_lmcombined",
+    ]
     command = tool.test_of_rows(tmp_path / "rows")
     assert [word for word in command if "=" in word] == [f"{name}={tmp_path}/rows/{name}/ptb/model/checkpoint_best.pt" for name in rows]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 Function = Callable[..., tuple[Tensor, ...]]
-MOST = 4  # recordings of one function: each keeps its memory
+MAX_RECORDINGS = 4  # of one function: each keeps its memory
 
 
 class Recordings:
@@ -26,7 +27,8 @@ class Recordings:
 
         Args:
             weight: on a GPU.
-            function: always the same one for a weight. It may not wait for the GPU, nor draw random numbers.
+            function: always the same one for a weight. It may not wait for the GPU, nor draw random numbers. torch's setting of TF32
+                stays that of the recording.
             values: all tensors that the function reads, the weight among them.
             settings: its other arguments; with others there is another recording.
 
@@ -39,7 +41,7 @@ class Recordings:
         recordings: dict[Any, Recording | None] = self._of.setdefault(weight, {})
         if key not in recordings:
             recordings[key] = None
-        elif recordings[key] is None and sum(found is not None for found in recordings.values()) < MOST:
+        elif recordings[key] is None and sum(found is not None for found in recordings.values()) < MAX_RECORDINGS:
             recordings[key] = Recording(function, values)
         return (recordings[key] or function)(*values)
 
@@ -49,7 +51,7 @@ class Recording:
 
     def __init__(self, function: Function, values: tuple[Tensor, ...]) -> None:
         samples = tuple(value.detach().clone().requires_grad_(value.requires_grad) for value in values)
-        with torch.autocast(values[0].device.type, enabled=False), warnings.catch_warnings():
+        with torch.autocast(values[0].device.type, enabled=False), _capturing_this_thread(), warnings.catch_warnings():
             # a recording has streams of its own
             warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream does not match")
             self._replay = cast(Function, torch.cuda.make_graphed_callables(function, samples, allow_unused_input=True))
@@ -66,6 +68,17 @@ class Recording:
         if outputs[0].requires_grad:
             outputs[0].register_hook(check)
         return outputs
+
+
+@contextmanager
+def _capturing_this_thread() -> Iterator[None]:
+    """Let other threads use the GPU during a recording, as fairseq's does that reads the next batches: torch's default is an error then."""
+    graph: Any = torch.cuda.graph
+    torch.cuda.graph = partial(graph, capture_error_mode="thread_local")  # type: ignore[misc,assignment]  # make_graphed_callables takes no mode
+    try:
+        yield
+    finally:
+        torch.cuda.graph = graph  # type: ignore[misc]
 
 
 class _OwnGradients(torch.autograd.Function):

@@ -5,10 +5,7 @@ Shapes: N rows, K columns of both factors, M outputs.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -17,69 +14,6 @@ from torch import Tensor, nn
 from attlm_fairseq.numeric import ceil_div
 
 FEW_ROWS = 16  # rows of a product in a decoder, about: oneDNN's layouts for 8 to 64 rows hardly differ in speed
-
-
-@contextmanager
-def full_float32() -> Iterator[None]:
-    """Keep factors on a GPU from being rounded to TF32: by cuDNN's recurrent layers, which is torch's default, and by other products,
-    which a program or its environment can ask torch for. Scores are promised in float32.
-    """
-    if not torch.cuda.is_available():
-        yield
-        return
-    with _FULL_FLOAT32:
-        yield
-
-
-class _WhileInside:
-    """Sets the precision for as long as a thread is inside: it is one for the whole process."""
-
-    def __init__(self) -> None:
-        self._lock, self._inside, self._before = threading.Lock(), 0, ""
-        self._restore: Callable[[], None] = _nothing
-
-    def __enter__(self) -> None:
-        rnn: Any = torch.backends.cudnn.rnn
-        with self._lock:
-            if not self._inside:
-                self._before, rnn.fp32_precision = rnn.fp32_precision, "ieee"
-                self._restore = _multiply_in_float32()
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        rnn: Any = torch.backends.cudnn.rnn
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                rnn.fp32_precision = self._before
-                self._restore()
-
-
-def _multiply_in_float32() -> Callable[[], None]:
-    """Have torch multiply float32 without TF32 on GPUs, and return what restores its settings.
-
-    There are three, which torch refuses to read or to compute with where they contradict each other.
-    """
-    matmul: Any = torch.backends.cuda.matmul
-    if matmul.fp32_precision != "tf32":
-        return _nothing
-    try:
-        whole = torch.get_float32_matmul_precision()
-    except RuntimeError:  # only the setting for GPUs was set
-        matmul.fp32_precision = "ieee"
-        return partial(setattr, matmul, "fp32_precision", "tf32")
-    if whole == "medium":
-        torch.set_float32_matmul_precision("highest")
-        return partial(torch.set_float32_matmul_precision, whole)
-    matmul.allow_tf32 = False
-    return partial(setattr, matmul, "allow_tf32", True)
-
-
-def _nothing() -> None:
-    """Restore nothing."""
-
-
-_FULL_FLOAT32 = _WhileInside()
 
 
 def round_up_to_few(count: int) -> int:

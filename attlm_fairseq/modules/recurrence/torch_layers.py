@@ -66,8 +66,9 @@ class TorchLayers(NoAttention, nn.RNNBase):
         device = embedded.device.type
         low = torch.is_autocast_enabled(device)
         if low and device == "cuda":  # cuDNN in TF32 keeps the state in float32 and rounds products less, without a launch for each step
+            dtype = weights_of(self, 0)[0].dtype
             with torch.autocast(device, enabled=False):
-                return self.read(embedded.float(), before, lengths)
+                return self.read(embedded.to(dtype), tuple(part.to(dtype) for part in before), lengths)
         if low or self.below or (self.training and self.regularisation.needs_layers) or self.skips(lengths):
             return self._read_layers(embedded, before, self.layer_reader(low, lengths))
         outputs, after = self.read_together(embedded, tuple(part.transpose(0, 1).contiguous() for part in before))

@@ -63,9 +63,9 @@ class ScoreCache:
         """If the user interrupts the run, or the input is wrong, say that the same command continues it."""
         try:
             yield
-        except InputError as error:
-            if isinstance(error, InUseError):  # the scores there are the other run's
-                raise
+        except InUseError:  # the scores there are the other run's
+            raise
+        except InputError:
             if self.path is not None and self.path.exists() and _kind(self.path) == "cache":
                 note(f"note: the scores so far are in {self.path}: the next run with these LMs goes on from there")
             raise

@@ -183,8 +183,9 @@ class Processes(contextlib.AbstractContextManager):
 
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Start processes that Ctrl-C, which reaches the whole group, does not stop: they inherit the mask, and their parent ends them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Start processes that Ctrl-C and the end of a terminal, which reach the whole group, do not stop: they inherit the mask, and
+    their parent ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         yield
     finally:
