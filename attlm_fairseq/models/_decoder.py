@@ -117,8 +117,8 @@ class LanguageModelConfig(ChoiceOptions):
         metadata={
             "choices": ["float32", "bf16"],
             "help": "bf16 computes matrix products in bfloat16, but weights, recurrent state and loss in float32. It is for GPUs (where "
-            "cuDNN computes the layers of LSTMs and plain RNNs, in TF32), CPUs with AMX (amx_bf16) and AMD's with avx512_bf16. Without AMX it is slower on Intel's. CPUs without instructions for it "
-            "compute in float32",
+            "cuDNN computes the layers of LSTMs and plain RNNs, in TF32), CPUs with AMX (amx_bf16) and AMD's with avx512_bf16. Without AMX "
+            "it is slower on Intel's. CPUs without instructions for it compute in float32",
         },
     )
     init_from: Optional[str] = field(
