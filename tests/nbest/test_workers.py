@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import multiprocessing
 import os
+import pty
 import random
 import shutil
 import signal
@@ -159,6 +160,22 @@ def test_processes_end_with_the_one_that_started_them(folder, how, status):
     assert process.returncode == status
     assert (folder / ".left-alone.part").exists() == (how == signal.SIGKILL)
     assert b"resource_tracker" not in said
+
+
+def test_the_end_of_its_terminal_ends_a_run(folder):
+    """Its messages can no longer be written then."""
+    arguments = ["env", "--default-signal=HUP", *map(str, command(folder, "in-a-terminal", "--no-resume"))]
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execvpe(arguments[0], arguments, ENVIRONMENT)
+    deadline = time.monotonic() + 100
+    while not (folder / ".in-a-terminal.part").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.close(terminal)
+    _, status = os.waitpid(process, 0)
+    assert os.waitstatus_to_exitcode(status) == 129
+    assert not (folder / ".in-a-terminal.part").exists()
 
 
 def test_an_interrupt_ends_the_processes_at_once(folder):
