@@ -102,7 +102,7 @@ class TextSource:
         Args:
             keep_mark: keep a byte order mark at the beginning of the file, for formats that write it back.
         """
-        if "\n" not in self.head and "\r" in self.head.rstrip("\r"):
+        if "\n" not in self.head and "\r" in self.head.removesuffix("\r"):
             raise InputError(CARRIAGE_RETURNS, path=self.name)
         source = self._source
         source.line = 1

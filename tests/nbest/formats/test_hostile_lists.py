@@ -74,6 +74,7 @@ def test_nothing_takes_for_ever(tmp_path, work):
         ("fairseq", "S-0\ta\rH-0\t-1\tb\rS-1\ta\rH-1\t-1\tb\r", None),
         ("fairseq", "S-0\ta\nH-0\t-1\tb\rS-1\ta\nH-1\t-1\tb\n", 2),
         ("plain", "a\rb\r\rc", None),
+        ("moses", "0 ||| \r\r", None),
     ],
 )
 def test_lines_that_end_in_carriage_returns_are_named(tmp_path, format, text, line):
