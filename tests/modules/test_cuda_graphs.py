@@ -136,7 +136,16 @@ def test_a_recording_goes_with_its_weight(made):
     assert len(recordings._of) == 0
 
 
-def test_the_benchmark_at_toy_size(made, monkeypatch, capsys):
+@pytest.mark.parametrize("wrong", [False, True])
+def test_the_benchmark_at_toy_size(made, monkeypatch, capsys, wrong):
+    """Its errors of recordings are those of what is replayed."""
+    graphed = torch.cuda.make_graphed_callables
+    if wrong:
+        monkeypatch.setattr(
+            torch.cuda,
+            "make_graphed_callables",
+            lambda function, *rest, **named: graphed(lambda *v: [2 * r for r in function(*v)], *rest, **named),
+        )
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     module = importlib.import_module("gpu_recurrences")
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
@@ -148,4 +157,5 @@ def test_the_benchmark_at_toy_size(made, monkeypatch, capsys):
     assert len(errors) == 2 * 6
     assert len(made) == 3
     for words in errors:
-        assert float(words[-3].rstrip(",")) < (0.1 if "bfloat16" in words else 1e-5)
+        is_wrong = float(words[-3].rstrip(",")) > (0.1 if "bfloat16" in words else 1e-5)
+        assert is_wrong == (wrong and words[0] == "CUDA")
