@@ -27,7 +27,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._choices import ChoiceOptions
 from attlm_fairseq.modules.families import build_language_model, family_of
 from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, Loss, LossTerms
-from attlm_fairseq.modules.kernels.products import has_bfloat16_instructions
+from attlm_fairseq.modules.kernels.products import has_bfloat16_instructions, slower_in_bfloat16
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.output import OUTPUT_LAYERS
@@ -284,10 +284,8 @@ class MemoryLanguageModel(FairseqLanguageModel):
             model = build_language_model(cls.family, cfg, len(dictionary), dictionary.pad())
         except ValueError as error:  # sizes that do not match
             raise InputError(f"--arch {cls.family}: {error}") from None
-        if str(cfg.compute_dtype) == "bf16" and not (torch.cuda.is_available() or has_bfloat16_instructions()):
-            logger.warning(
-                "--compute-dtype bf16: this CPU has no instructions for bfloat16: products are computed in float32, which is faster"
-            )
+        if str(cfg.compute_dtype) == "bf16" and not torch.cuda.is_available():
+            warn_of_slow_bfloat16()
         model.initialise(cfg.init_range, biases_too=str(cfg.init_biases) == "uniform", layers_too=str(cfg.init_layers) == "range")
         return cls(MemoryDecoder(dictionary, model, str(cfg.compute_dtype)))
 
@@ -413,6 +411,13 @@ def check_another_task(cfg: LanguageModelConfig, task: FairseqTask) -> None:
             f"fairseq's {type(task).__name__} reads the text as one stream (except with --sample-break-mode eos), and the model was "
             f"trained with {trained_with}: give --task {trained_with}"
         )
+
+
+def warn_of_slow_bfloat16() -> None:
+    if not has_bfloat16_instructions():
+        logger.warning("--compute-dtype bf16: this CPU has no instructions for bfloat16: products are computed in float32, which is faster")
+    elif times := slower_in_bfloat16():
+        logger.warning(f"--compute-dtype bf16: on this CPU products in bfloat16 take {times:.1f} times as long as in float32: leave it out")
 
 
 def preset(name: str, model: type[MemoryLanguageModel], **defaults: Any) -> None:

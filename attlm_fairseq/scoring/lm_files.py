@@ -115,10 +115,12 @@ def load_lm_files(
     if dictionary is not None and not {*kinds} & OF_FAIRSEQ:
         note(f"note: {name}: the dictionary {dictionary} is for checkpoints of fairseq, and is not used")
     if compute.precision == "bfloat16" and compute.device == "cpu" and set(kinds) != {"kenlm"}:
-        from attlm_fairseq.modules.kernels.products import has_bfloat16_instructions
+        from attlm_fairseq.modules.kernels.products import has_bfloat16_instructions, slower_in_bfloat16
 
         if not has_bfloat16_instructions():
             note(f"WARNING: {name}: bfloat16: this CPU has no instructions for it. float32, the default, is faster")
+        elif times := slower_in_bfloat16():
+            note(f"WARNING: {name}: bfloat16: on this CPU products take {times:.1f} times as long as in float32, the default")
     if set(kinds) == {"attlm"}:
         from attlm_fairseq.scoring.neural import NeuralScorer
 
