@@ -215,26 +215,38 @@ def _collector(run: RunConfig) -> _Writer:
 
 def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput, run: RunConfig) -> _Writer:
     """Return the writer for this output. Raises InputError if the output cannot hold what the decision makes."""
-    path, to = os.fspath(output.path), output.to
-    if to == "same" and run.adds_candidates and form is not None and form.name in OF_WORDS:
-        to = form.name  # its own lines cannot hold other words
+    path = os.fspath(output.path)
+    to = _written_as(form, path, output.to, run)
     if to in OF_WORDS:
         if run.confidence is None:
             note("note: the confidences are posteriors at scale 1: `attlm tune --confidence` fits them to how often words are right")
         return _Writer(lambda lists: OF_WORDS[to](lists, path), run.confidence or Confidence())
-    if run.adds_candidates and to == "same" and not run.decision.makes_text:
-        to = holding_new(form, path).name
-        if form is not None and to != form.name:
-            more = "a folder is written if the name ends in /" if form.holds is not None else "--to 1best writes text"
-            note(f"note: with new hypotheses, lists of {form.name} are written as {to}; {more}")
+    if to in ONE_BEST:
+        return _Writer(lambda lists: write_one_best(lists, path, style=ONE_BEST[to]))
+    return _list_writer(form, path, to, run)
+
+
+def _written_as(form: NbestFormat | NbestFolderFormat | None, path: str, to: str, run: RunConfig) -> str:
+    """Return ``to``, or the format to which ``same`` has to change because the input's cannot hold what this run makes."""
+    if to == "same" and run.adds_candidates and form is not None and form.name in OF_WORDS:
+        return form.name  # its own lines cannot hold other words
+    if to in OF_WORDS:
+        return to
     if run.decision.makes_text and to not in ONE_BEST:
         if to != "same":
             raise InputError(f"--to {to}: a consensus is a text that need not be in the list; write first texts with --to 1best")
         if form is None or form.name != "text":
             note("note: a consensus need not be in its list: lines of text are written, without ids and scores; --to 1best-kaldi has ids")
-        to = "1best"
-    if to in ONE_BEST:
-        return _Writer(lambda lists: write_one_best(lists, path, style=ONE_BEST[to]))
+        return "1best"
+    if run.adds_candidates and to == "same":
+        to = holding_new(form, path).name
+        if form is not None and to != form.name:
+            more = "a folder is written if the name ends in /" if form.holds is not None else "--to 1best writes text"
+            note(f"note: with new hypotheses, lists of {form.name} are written as {to}; {more}")
+    return to
+
+
+def _list_writer(form: NbestFormat | NbestFolderFormat | None, path: str, to: str, run: RunConfig) -> _Writer:
     target = form if to == "same" else find_target(to, path, form)
     if target is None:
         raise InputError(f"lists that were not read from a file have no format of their own: expected one of {', '.join(OUTPUTS[1:])}")

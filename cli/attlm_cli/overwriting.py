@@ -31,6 +31,7 @@ def check_files(
     if [file for files in inputs.values() for file in files].count("-") > 1:
         raise InputError("standard input (-) is named more than once, and can be read once: name a file in place of one of them")
     written: dict[Path, str] = {}
+    read = [*inputs.items(), *(files_of(config) if config else ())]
     given = ((option, [files] if isinstance(files, str | os.PathLike) else files or ()) for option, files in (outputs or {}).items())
     for option, output in ((option, output) for option, files in given for output in files):
         target = Path(os.path.realpath(output))
@@ -38,25 +39,33 @@ def check_files(
             raise InputError(f"{option} is a folder: name a file", path=output)
         if is_stream(str(output)):
             continue
-        if not target.parent.is_dir():
-            raise InputError(f"{option} cannot be written: there is no folder {target.parent}", path=output)
-        for place in (target.parent, target):  # a file is made next to its place, and moved
-            if place.exists() and not os.access(place, os.W_OK):
-                raise InputError(f"{option} cannot be written: {place} is write-protected", path=output)
-        for what, files in (*inputs.items(), *(files_of(config) if config else ())):
-            for file in files:
-                if file in (None, "-") or not target.exists() or not Path(file).exists():
-                    continue
-                if target.samefile(file):
-                    raise InputError(f"{option} would overwrite {what}; name another file", path=output)
-                if target.is_file() and target.suffix not in NO_LISTS and Path(os.path.realpath(file)) in target.parents:
-                    raise InputError(f"{option} would overwrite a file of {what}; name a new file", path=output)
+        _require_writable(target, option, output)
+        if target.exists():
+            _require_other_than(read, target, option, output)
         for lm in config.lms if config else ():
             if any(folder.is_dir() and target.parent.samefile(folder) for folder in lm.checkpoints):
                 raise InputError(f"{option} would be a file in the folder of the LM {lm.name}; name another folder", path=output)
         if target in written:
             raise InputError(f"{option} and {written[target]} would be the same file; name another one", path=output)
         written[target] = option
+
+
+def _require_writable(target: Path, option: str, output: FilePath) -> None:
+    if not target.parent.is_dir():
+        raise InputError(f"{option} cannot be written: there is no folder {target.parent}", path=output)
+    for place in (target.parent, target):  # a file is made next to its place, and moved
+        if place.exists() and not os.access(place, os.W_OK):
+            raise InputError(f"{option} cannot be written: {place} is write-protected", path=output)
+
+
+def _require_other_than(read: Sequence[tuple[str, Sequence[str | Path | None]]], target: Path, option: str, output: FilePath) -> None:
+    for what, file in ((what, file) for what, files in read for file in files):
+        if file in (None, "-") or not Path(file).exists():
+            continue
+        if target.samefile(file):
+            raise InputError(f"{option} would overwrite {what}; name another file", path=output)
+        if target.is_file() and target.suffix not in NO_LISTS and Path(os.path.realpath(file)) in target.parents:
+            raise InputError(f"{option} would overwrite a file of {what}; name a new file", path=output)
 
 
 def files_of(config: RunConfig) -> Iterator[tuple[str, list[str | Path | None]]]:

@@ -178,7 +178,8 @@ def _begins_with_name(field: str) -> bool:
     return bool(equals) and name != WORD_SCORES and re.fullmatch(r"[\d,-]*", name) is None  # 0-1=0-1 is an alignment
 
 
-def _scores(found: _Line, path: str, line: int) -> dict[str, float]:
+def _values(found: _Line, path: str, line: int) -> tuple[list[float], dict[str, list[float]]]:
+    """Return the values of a line's features: those without a name, and those of each name."""
     bare: list[float] = []
     named: dict[str, list[float]] = {}
     for i in found.features:
@@ -201,6 +202,11 @@ def _scores(found: _Line, path: str, line: int) -> dict[str, float]:
                 values.append(number(value, name, path, line))
         if name is not None and not values:
             raise InputError(f"the feature {name} has no value", path=path, line=line)
+    return bare, named
+
+
+def _scores(found: _Line, path: str, line: int) -> dict[str, float]:
+    bare, named = _values(found, path, line)
     scores = {f"f{i}": value for i, value in enumerate(bare, 1)}
     for name, values in named.items():
         if len(values) == 1 and name != DECODER:
