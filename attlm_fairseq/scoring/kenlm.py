@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -63,7 +63,8 @@ class KenLM:
         state = kenlm.State()
         self.model.BeginSentenceWrite(state)
         self._start = self._history(state)
-        self.token = lru_cache(maxsize=1 << 16)(self._token)
+        # of the model alone: a cache of a method would keep this object, and the whole model, until Python looks for cycles
+        self.token = lru_cache(maxsize=1 << 16)(partial(_token, self.model))
 
     def __reduce__(self) -> tuple:
         return _loaded_again, (self.file, self._words)
@@ -86,11 +87,6 @@ class KenLM:
     def lacks_unknown(self) -> bool:
         """Return whether the file has no probability for ``<unk>``."""
         return self.unknown_log10 <= MISSING_LOG10
-
-    def _token(self, word: str) -> str:
-        """Return the word as KenLM looks it up, or ``<unk>`` for an unknown word."""
-        found = lookup(word)
-        return found if found is not None and found in self.model else UNKNOWN
 
     def tokens(self, words: Sequence[str]) -> list[str]:
         return [self.token(word) for word in words]
@@ -135,6 +131,12 @@ class KenLM:
         if history is None:
             history = self._histories[state] = NgramHistory(state)
         return history
+
+
+def _token(model: kenlm.Model, word: str) -> str:
+    """Return the word as KenLM looks it up, or ``<unk>`` for an unknown word."""
+    found = lookup(word)
+    return found if found is not None and found in model else UNKNOWN
 
 
 def _loaded_again(file: FileHash, words: Sequence[str] | None) -> KenLM:

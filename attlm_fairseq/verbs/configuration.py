@@ -24,6 +24,7 @@ from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline, text_pipeline
 from attlm_fairseq.text.pipeline import NO_STEPS
 from attlm_fairseq.verbs.arguments import FilePath, plain_weights, require_by_name, require_type, shown
+from attlm_fairseq.verbs.decision_choice import DecisionChoice
 
 if TYPE_CHECKING:
     import torch
@@ -73,7 +74,8 @@ def run_config(
     lms: Mapping[str, LM] | None = None,
     weights: Mapping[str, float] | None = None,
     text: str | Iterable[str] | TextPipeline | None = None,
-    decision: Decision | None = None,
+    decision: Decision | str | None = None,
+    keep_incomplete: bool | None = None,
     devices: Devices | None = None,
     context: str | ContextSpec | None = None,
     corrections: FilePath | None = None,
@@ -92,7 +94,10 @@ def run_config(
         lms: LMs by name, added to those of ``config``.
         weights: weights of LMs, scores of the lists, ``words`` and ``rank``. Weights of ``config`` not named here stay.
         text: text steps for all LMs that have no steps of their own, such as ``"tokenize:en,lowercase"``.
-        decision: the decision rule, such as ``Decision("mbr-wer", scale=2.0)``.
+        decision: the name of a rule, such as ``"mbr-wer"``: its scale, text steps and tokenizer are those that were tuned, else those of
+            the metric. A ``Decision`` replaces them all.
+        keep_incomplete: leave a list in input order, without totals, if a hypothesis lacks a score that has a weight; else such a list
+            is an error.
         devices: where neural LMs run: ``"cpu"``, ``"cpu:4"`` (four processes), ``"cuda:0,cuda:1"``, or one name or
             DeviceConfig per process. LMs that are loaded stay on their device.
         context: which lists or lines form one conversation: ``"all"``, ``"id:REGEX"``, ``"file:FILE"``, ``"blank"``, or
@@ -114,7 +119,8 @@ def run_config(
             another type, an LM is already loaded on another device, or an option fits no LM.
     """
     require_type("configuration", config, (RunConfig, str, os.PathLike, NoneType), "a RunConfig or an attlm.toml")
-    require_type("decision", decision, (Decision, NoneType), "a Decision, such as Decision('mbr-wer')")
+    require_type("decision", decision, (Decision, str, NoneType), "the name of a rule, such as 'mbr-wer', or a Decision")
+    require_type("value of keep_incomplete", keep_incomplete, (bool, NoneType), "True or False")
     require_type("context", context, (str, ContextSpec, NoneType), "a text such as 'all', or a ContextSpec")
     run = config if isinstance(config, RunConfig) else RunConfig() if config is None else read_config(Path(config))
     if lms is not None:
@@ -126,17 +132,22 @@ def run_config(
     changes: dict[str, Any] = {"lms": (*run.lms, *(lm_spec(name, lm) for name, lm in (lms or {}).items()))}
     if text is not None:
         changes["text"] = text_pipeline(text)
-    if decision is not None:
+    if isinstance(decision, Decision):
         changes["decision"] = decision
     if devices is not None:
         changes["devices"] = _devices(devices)
     if context is not None:
         changes["context"] = parse_context(context) if isinstance(context, str) else context
     sources = {"table": corrections, "phrases": phrases, "corrector": corrector}
+    for name, file in sources.items():
+        require_type(name, file, (str, os.PathLike, NoneType), "the name of a file; in_memory() of the configuration reads it once")
     of_candidates: dict[str, Any] = {name: Path(os.fspath(file)) for name, file in sources.items() if file is not None}
     of_corrector = {"corrector_languages": corrector_languages, "corrector_prefix": corrector_prefix}
     changes["candidates"] = run.candidates.changed(**of_candidates, **of_corrector, candidates=candidates)
-    run = replace(run, **changes).with_weights(plain_weights(weights or {}))
+    run, weights = replace(run, **changes), plain_weights(weights or {})
+    run = DecisionChoice(weights, decision).apply(run, metric_of(None, run)) if isinstance(decision, str) else run.with_weights(weights)
+    if keep_incomplete is not None:
+        run = replace(run, decision=replace(run.decision, keep_incomplete=keep_incomplete))
     run = _with_lm_options(run, lm_options or {})
     _require_files(run)
     if devices is not None or run.devices != RunConfig().devices:
@@ -160,8 +171,9 @@ def _with_lm_options(run: RunConfig, options: Mapping[str, Any]) -> RunConfig:
 def _require_files(run: RunConfig) -> None:
     """Raise InputError if a file of an LM or of candidates is missing, before anything is read. An attlm.toml names files from its
     folder; the message says so."""
-    for source in filter(None, (run.candidates.table, run.candidates.phrases, run.candidates.corrector)):
-        if not source.exists():
+    candidates = run.candidates
+    for source in filter(None, (candidates.table, candidates.phrases, candidates.corrector)):
+        if candidates.loaded is None and not source.exists():
             raise InputError("cannot be read: there is no such file", path=source)
     for lm in run.lms:
         for file in lm.files:

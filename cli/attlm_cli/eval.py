@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 import cloup
 
-from attlm_cli.decision_options import DecisionChoice, decision_options
+from attlm_cli.decision_options import decision_options
 from attlm_cli.options import (
     MetricChoice,
     Results,
     check_source,
     format_option,
+    given_option,
     measured_reference_options,
     metric_options,
     result_options,
@@ -22,6 +23,7 @@ from attlm_cli.run_options import run_options
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.metrics import EditRate
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.verbs.decision_choice import DecisionChoice
 from attlm_fairseq.verbs.evaluate import evaluate
 from attlm_fairseq.verbs.lists import NbestFile
 from attlm_fairseq.verbs.references import ReferenceFiles
@@ -81,7 +83,7 @@ def eval_command(
     """
     metric = measured.of(run or measured.of_folder())
     check_source(refs.source, run, metric)
-    decided = choice.apply(run or RunConfig(), metric)
+    decided = choice.apply(run or RunConfig(), metric, tokenize_too=given_option("bleu_tokenize") is not None)
     if run is not None or choice.weights or results.report or decided.decision.rule != "max":
         run = decided
     inputs = {"the input": nbest, "the references": refs.files, "a step of --metric-text": files_of_steps(metric.text)}

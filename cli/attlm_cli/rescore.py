@@ -7,7 +7,7 @@ from dataclasses import replace
 import click
 import cloup
 
-from attlm_cli.decision_options import DecisionChoice, decision_options
+from attlm_cli.decision_options import decision_options
 from attlm_cli.options import MetricChoice, format_option, given_option, grouped, list_source_options, metric_options
 from attlm_cli.overwriting import check_files
 from attlm_cli.printing import hypotheses_bar
@@ -16,6 +16,7 @@ from attlm_cli.shards import rescore_by_ray
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.verbs.decision_choice import DecisionChoice
 from attlm_fairseq.verbs.lists import NbestFile, SourceFile
 from attlm_fairseq.verbs.rescore import OUTPUTS, RescoreOutput, rescore
 
@@ -97,7 +98,7 @@ def rescore_command(
       attlm rescore 'shards/*.gz' -o rescored --engine ray --devices cpu:8
       attlm rescore test.json --lm lm.pt --weight lm=0.4 --weight am_score=1 --to 1best -o test.txt
     """
-    run = choice.apply(run, measured.of())
+    run = choice.apply(run, measured.of(), tokenize_too=given_option("bleu_tokenize") is not None)
     run = replace(run, decision=replace(run.decision, keep_incomplete=keep_incomplete))
     if run.decision.rule == "max" and (option := given_option("metric_text", "bleu_tokenize")):
         raise InputError(f"{option} is for --mbr or --consensus, none of which is given; to measure rescored lists use `attlm eval`")

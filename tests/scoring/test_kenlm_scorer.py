@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import hashlib
 import math
 import pickle
 import shutil
 import subprocess
+import weakref
 from functools import cache
 from pathlib import Path
 
@@ -296,3 +298,16 @@ def test_a_model_with_unk_has_no_notes(arpa):
     scorer = KenLMScorer(arpa)
     scorer.score([["unseen"]])
     assert scorer.notes() == []
+
+
+def test_a_model_is_freed_with_the_last_use_of_it(arpa):
+    """Not when Python next looks for cycles: programs that load large models in a loop would hold several."""
+    model = KenLM(arpa)
+    model.score(model.start(), model.token("a"))
+    seen = weakref.ref(model)
+    gc.disable()
+    try:
+        del model
+        assert seen() is None
+    finally:
+        gc.enable()

@@ -150,6 +150,52 @@ def test_files_may_change_or_go_once_they_are_loaded(folder, monkeypatch, file, 
         assert record["text"] == [step.replace("map.tsv", str(folder / "map.tsv")) for step in expected.record["lm"]["n"]["text"]]
 
 
+@pytest.mark.parametrize("output", [None, "out.jsonl"])
+def test_files_of_corrections_are_read_once(folder, output):
+    attlm.learn_corrections(LISTS * 10, REFERENCES * 10).save("table.tsv")
+    Path("names.txt").write_text("cat\n")
+    config = attlm.run_config(corrections="table.tsv", phrases="names.txt", weights={"corrections": 1.0, "score": 1.0})
+    expected, service = attlm.rescore(LISTS, config=config), config.in_memory()
+    for name in ("table.tsv", "names.txt"):
+        Path(name).unlink()
+    found = attlm.rescore(LISTS, config=attlm.run_config(service, candidates=20), output=output and attlm.RescoreOutput(output, "jsonl"))
+    lists = attlm.read_nbest(output) if output else found.lists
+    assert any(len(nbest.hypotheses) > len(before) for nbest, before in zip(lists, LISTS, strict=True))
+    texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in lists]
+    assert texts == [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in expected.lists]
+    assert service.in_memory() == service
+    with pytest.raises(attlm.InputError, match=r"table\.tsv: cannot be read: there is no such file"):
+        attlm.run_config(service, corrections="table.tsv")
+    with pytest.raises(attlm.InputError, match=r"expected the name of a file; in_memory\(\)"):
+        attlm.run_config(corrections=attlm.learn_corrections(LISTS, REFERENCES))
+
+
+@pytest.mark.parametrize("options", [{}, {"unigram_cache": "500:0.3"}])
+def test_a_conversation_may_arrive_sentence_by_sentence(folder, options):
+    """Also with a mixture, whose members have text steps, and an n-gram LM, which has no history."""
+    lms = {"n": attlm.LMSpec.of("lm.pt", text="lowercase", **options), "kenlm": attlm.LMSpec.of("lm.arpa", text="lowercase")}
+    shouted = [[(text.upper(), score) for text, score in nbest] for nbest in LISTS]
+    for config in (attlm.run_config(lms=lms, weights={"n": 1.0, "kenlm": 0.5, "score": 0.0}), mixed(lms)):
+        service = config.in_memory()
+        together = attlm.rescore(shouted, config=attlm.run_config(service, context="all")).lists
+        one_by_one = []
+        for hypotheses in shouted:
+            [nbest] = attlm.rescore([hypotheses], config=service).lists
+            one_by_one.append(nbest.hypotheses[0])
+            service = service.after([nbest.hypotheses[0].text])
+        assert [best.total for best in one_by_one] == pytest.approx([nbest.hypotheses[0].total for nbest in together], abs=1e-5)
+        alone = attlm.rescore(shouted, config=config).lists
+        assert one_by_one[-1].total != pytest.approx(alone[-1].hypotheses[0].total, abs=1e-4)
+        with pytest.raises(attlm.InputError, match=r"n is not loaded, so it can be after no sentence: take .* in_memory\(\)"):
+            config.after(["the cat"])
+
+
+def mixed(lms):
+    config = attlm.estimate_mixture(["the cat sat", "a dog ran"], lms).config
+    halves = tuple(replace(lm, mixture=lm.mixture and (("n", 0.5), ("kenlm", 0.5))) for lm in config.lms)
+    return attlm.run_config(replace(config, lms=halves), weights={"mix": 1.0, "score": 0.0})
+
+
 def test_the_attention_of_the_one_neural_lm(folder):
     config = attlm.run_config(lms={"kenlm": "lm.arpa", "n": attlm.LMSpec.of("lm.pt", oov="penalty:-7")})
     for name, run_of in (("files.json", config), ("memory.json", config.in_memory())):

@@ -218,3 +218,43 @@ def test_rescored_lists_of_a_program_keep_their_order_wherever_nothing_decides(f
     read = attlm.read_nbest("more.jsonl")
     attlm.write_nbest(attlm.rescore(read, weights={"am": 1.0}).lists, "again.jsonl")
     assert '"more": 1' in Path("again.jsonl").read_text()  # what was read with a hypothesis goes with it
+
+
+TUNED = """\
+weights = {am = 1.0}
+[decision]
+rule = "mbr-wer"
+scale = 2.0
+text.steps = ["lowercase"]
+scales.consensus = 3.0
+[metric]
+name = "wer"
+text.steps = ["lowercase"]
+"""
+
+
+@pytest.mark.parametrize(("rule", "option", "scale"), [("mbr-wer", ["--mbr", "wer"], 2.0), ("consensus", ["--consensus"], 3.0)])
+def test_a_rule_by_its_name_keeps_what_was_tuned_for_it(folder, rule, option, scale):
+    """Two spellings of one text outvote the first hypothesis only where case does not count."""
+    Path("tuned.toml").write_text(TUNED)
+    lists = [attlm.NbestList("u", [attlm.Hypothesis(text, {"am": am}) for text, am in (("b", -1.0), ("A", -1.1), ("a", -1.1))])]
+    attlm.write_nbest(lists, "three.jsonl")
+    found = attlm.rescore(lists, config=attlm.run_config("tuned.toml", decision=rule))
+    assert (found.decision.rule, found.decision.scale, found.decision.text.steps[0].name) == (rule, scale, "lowercase")
+    run("rescore", "three.jsonl", "--config", "tuned.toml", *option, "-o", "told.txt", "--to", "1best")
+    assert [nbest.hypotheses[0].text for nbest in found.lists] == Path("told.txt").read_text().splitlines() == ["A"]
+    assert attlm.run_config("tuned.toml", decision=attlm.Decision(rule)).decision.scale == 1.0  # a whole Decision replaces it
+    with pytest.raises(attlm.InputError, match="rule 'mbr-war': expected one of max, "):
+        attlm.run_config("tuned.toml", decision="mbr-war")
+
+
+def test_incomplete_lists_do_not_change_the_rule(folder):
+    Path("tuned.toml").write_text(TUNED)
+    config = attlm.run_config("tuned.toml", keep_incomplete=True)
+    assert (config.decision.rule, config.decision.keep_incomplete) == ("mbr-wer", True)
+    first = {"u": {}, "v": {"am": 0.0}}
+    lists = [attlm.NbestList(name, [attlm.Hypothesis("b", b), attlm.Hypothesis("a", {"am": 1.0})]) for name, b in first.items()]
+    kept = attlm.rescore(lists, config=config)
+    assert [nbest.hypotheses[0].text for nbest in kept.lists] == ["b", "a"]
+    with pytest.raises(attlm.InputError, match="value of keep_incomplete"):
+        attlm.run_config("tuned.toml", keep_incomplete="yes")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class CandidateSpec:
     corrector: Path | None = None
     corrector_languages: str | None = None
     corrector_prefix: str | None = None
+    loaded: Corrections | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, allowed in (("corrector_languages", ALLOWED["languages"]), ("corrector_prefix", ALLOWED["source_prefix"])):
@@ -57,7 +58,7 @@ class CandidateSpec:
         changes = {name: value for name, value in given.items() if value is not None}
         if "corrector" in changes:
             changes = {"corrector_languages": None, "corrector_prefix": None} | changes
-        found = replace(self, **changes)
+        found = replace(self, **changes, loaded=None if changes.keys() - {"candidates"} else self.loaded)
         if "candidates" in changes and not found.anything:
             raise InputError("--candidates is for --corrections, --phrases or --corrector, none of which is given")
         return found
@@ -66,13 +67,19 @@ class CandidateSpec:
     def anything(self) -> bool:
         return any(path is not None for path in (self.table, self.phrases, self.corrector))
 
+    def in_memory(self) -> CandidateSpec:
+        """Return this with its files read. Raises InputError as ``load``."""
+        return replace(self, loaded=self.load()) if self.anything else self
+
     def load(self) -> Corrections:
-        """Read the files.
+        """Read the files, unless they are in memory.
 
         Raises:
             InputError: a file cannot be read or is wrong, the LM of the table is not there, or the corrector cannot be loaded, as in
                 ``load_translation_models``.
         """
+        if self.loaded is not None:
+            return self.loaded
         phrases = SimilarPhrases.load(self.phrases) if self.phrases else None
         corrections = Corrections.load(self.table) if self.table else without_table()
         corrector = Corrector.load(self.corrector, self.corrector_languages, self.corrector_prefix) if self.corrector else None

@@ -163,13 +163,39 @@ class RunConfig:
     def in_memory(self) -> RunConfig:
         """Return the run with its LMs loaded on its device, for a program that rescores again and again.
 
-        The files of LMs and text steps are read and hashed now. Those of candidates and of the context are read by each call.
+        The files of LMs, text steps and candidates are read now. That of the context is read by each call.
 
         Raises:
             InputError: as in ``load``, there are several devices, or the file of a text step is wrong.
         """
-        lms = tuple(lm.in_memory(self.device) for lm in self.lms)
-        return replace(self, lms=lms, text=self.text.in_memory(), decision=replace(self.decision, text=self.decision.text.in_memory()))
+        return replace(
+            self,
+            lms=tuple(lm.in_memory(self.device) for lm in self.lms),
+            text=self.text.in_memory(),
+            decision=replace(self.decision, text=self.decision.text.in_memory()),
+            candidates=self.candidates.in_memory(),
+        )
+
+    def after(self, sentences: Sequence[str]) -> RunConfig:
+        """Return the run with its LMs after these sentences, for a conversation whose sentences arrive one by one.
+
+        Each list is then scored as if the sentences, after the text steps of each LM, stood before it. LMs that read single sentences,
+        such as n-gram LMs, stay as they are.
+
+        Raises:
+            InputError: an LM is not loaded (see ``in_memory``), or it is a translation model.
+        """
+        texts = {member.name: text for mixture in self.lms if mixture.mixture for member, text in self._members(mixture)} | self.texts
+        changed = []
+        for lm in self.lms:
+            if lm.mixture:
+                changed.append(lm)
+                continue
+            if lm.loaded is None:
+                raise InputError(f"{lm.name} is not loaded, so it can be after no sentence: take the configuration's in_memory()")
+            words = [texts[lm.name].words(sentence) for sentence in sentences]
+            changed.append(replace(lm, loaded=lm.loaded.after(words)))
+        return replace(self, lms=tuple(changed))
 
     def _require_directions(self) -> None:
         """Raise InputError if one model is to score the target given the source and the source given the target."""
