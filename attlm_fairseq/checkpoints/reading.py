@@ -21,7 +21,7 @@ from attlm_fairseq.checkpoints.vocabulary import PAD, Vocabulary, fingerprint, f
 from attlm_fairseq.errors import InputError, NoDictionaryError
 from attlm_fairseq.files import sha256
 from attlm_fairseq.forks import one_thread_in_forks
-from attlm_fairseq.modules.families import FAMILIES, build_language_model, family_of
+from attlm_fairseq.modules.families import ENTRY_POINTS, FAMILIES, build_language_model, family_of
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.state import EVERYTHING, Carried
 
@@ -204,8 +204,8 @@ def find_family(architecture: str, path: Path) -> str:
     family = family_of(architecture)
     if family is None:
         raise InputError(
-            f"architecture {architecture!r} is none of this package's: {', '.join(FAMILIES)}; give one of these, or install the version "
-            "of attlm that has it",
+            f"architecture {architecture!r} is none of this package's: {', '.join(FAMILIES)}; give one of these, install the version "
+            f"of attlm that has it, or, if it is your own, a package with the entry point {ENTRY_POINTS} (docs/adding-a-model.md)",
             path=path,
         )
     return family

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Any, NamedTuple, cast
 
 from attlm_fairseq.modules.language_model import LanguageModel
@@ -73,11 +75,28 @@ DEFAULTS = {"adaptive_cutoffs": None, "softmaxes": "1", "projection_size": 0}
 """Options of every family that older checkpoints do not have: what was done without them."""
 
 
+ENTRY_POINTS = "attlm_fairseq.families"
+"""The group of entry points of packages with families of their own. Each names a module that adds them to ``FAMILIES``."""
+
+
 def family_of(architecture: str) -> str | None:
-    """Return the family of an architecture or preset, or None if it does not belong to this package."""
+    """Return the family of an architecture or preset; None if neither this package nor an installed one with entry points has it."""
     if architecture in RECIPES:
         return RECIPES[architecture]
-    return max((name for name in FAMILIES if architecture.startswith(name)), key=len, default=None)
+    return _begins_with_family(architecture) or (_load_entry_points() and _begins_with_family(architecture)) or None
+
+
+def _begins_with_family(architecture: str) -> str | None:
+    return max((name for name in FAMILIES if f"{architecture}_".startswith(f"{name}_")), key=len, default=None)
+
+
+@cache
+def _load_entry_points() -> bool:
+    """Import the modules of the entry points. Return whether there are any."""
+    found = entry_points(group=ENTRY_POINTS)
+    for point in found:
+        point.load()
+    return bool(found)
 
 
 def build_language_model(family: str | Family, config: Mapping[str, Any], vocabulary_size: int, padding_index: int) -> LanguageModel:
@@ -100,7 +119,7 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
     reader = build_reader(parts.reader, top_size, vocabulary_size, options)
     output = output_options(options, regularisation, points="pointer_loss" in parts.reader.defaults)
     options["lower_layers"] = lower_layers(output.softmaxes, options["decoder_layers"])
-    return LanguageModel(
+    model = LanguageModel(
         build_recurrence(parts.recurrence, top_size, options, regularisation),
         reader,
         build_output_layer(reader.feature_size, vocabulary_size, output),
@@ -110,6 +129,9 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
         tied=output.kind == "tied",
         regularisation=regularisation,
     )
+    if whole := [name for name, values in model.state_dict().items() if not values.is_floating_point()]:
+        raise ValueError(f"{whole[0]}: checkpoints hold floating-point numbers alone: register this buffer with persistent=False")
+    return model
 
 
 def build_recurrence(kind: type[Recurrence], top_size: int, options: Mapping[str, Any], regularisation: Regularisation) -> Recurrence:

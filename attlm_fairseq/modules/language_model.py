@@ -105,7 +105,7 @@ class LanguageModel(nn.Module):
     def initialise(self, init_range: float, biases_too: bool = False, layers_too: bool = True) -> None:
         """Draw all weights uniformly from [-init_range, init_range]; set biases and the embedding of padding to 0.
 
-        Recurrence and reader may set some biases to other values, such as the forget bias.
+        The parts may set some parameters to other values, such as the forget bias.
 
         Args:
             init_range: the largest absolute value of a weight.
@@ -114,7 +114,8 @@ class LanguageModel(nn.Module):
                 Other weights and their biases keep the values with which PyTorch has built the layers.
         """
         for name, parameter in self.named_parameters():
-            of_words = name.startswith(OF_WORDS) and not name.startswith(("output.latents.", "output.prior."))
+            one_number = name.startswith("output.") and parameter.dim() == 0  # a layer of the user's own may learn its temperature
+            of_words = name.startswith(OF_WORDS) and not name.startswith(("output.latents.", "output.prior.")) and not one_number
             if not (layers_too or of_words):
                 continue
             if "bias" in name and not (biases_too and parameter.requires_grad):
@@ -123,6 +124,7 @@ class LanguageModel(nn.Module):
                 nn.init.uniform_(parameter, -init_range, init_range)
         self.recurrence.initialise_biases()
         self.reader.initialise_biases()
+        self.output.initialise_biases()
         self.embedding.weight[self.embedding.padding_idx] = 0.0
 
     def init_output_bias(self, counts: Tensor) -> None:

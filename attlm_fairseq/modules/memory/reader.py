@@ -76,7 +76,7 @@ class Reader(Protocol):
         """The meaning of the columns of its weights; None if it has no weights."""
 
     def initialise_biases(self) -> None:
-        """Set the biases that start at another value than 0. See ``BiasesStartAtZero``."""
+        """Set the biases that start at another value than 0, and the parameters that are not to be drawn. See ``BiasesStartAtZero``."""
 
     def modules(self) -> Iterator[nn.Module]:
         """See ``nn.Module.modules``; every reader is an ``nn.Module``."""

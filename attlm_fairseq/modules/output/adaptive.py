@@ -14,6 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, Loss, LossTerms
 from attlm_fairseq.modules.kernels.low_precision import MakeLinear
@@ -24,7 +25,7 @@ from attlm_fairseq.modules.output.softmax import refuse_balance, require_exact
 DIVISION = 4.0  # the feature size of each cluster is that of the previous cluster divided by this
 
 
-class AdaptiveOutput(nn.Module):
+class AdaptiveOutput(BiasesStartAtZero, nn.Module):
     """The adaptive softmax. Words with ids below the first cutoff have a logit each; others belong to clusters between cutoffs.
 
     ``p(w) = p(cluster) p(w | cluster)`` is exact and normalised over all V words. It is fast if ids are sorted by word

@@ -75,6 +75,10 @@ class OutputLayer(Protocol):
         """
         ...
 
+    def initialise_biases(self) -> None:
+        """Set the parameters that start at other values than ``LanguageModel.initialise`` draws, such as a temperature at 1."""
+        ...
+
     def init_bias(self, log_probs: Tensor) -> None:
         """Set the biases so that features of zero predict the distribution ``log_probs`` (V,) as well as the layer can."""
         ...

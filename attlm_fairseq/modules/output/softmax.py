@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.kernels.linear_nll import Loss, LossTerms, linear_loss, linear_nll
 from attlm_fairseq.modules.kernels.low_precision import MakeLinear
 from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents, softmax_events
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class OneMatrix(nn.Module):
+class OneMatrix(BiasesStartAtZero, nn.Module):
     """What the output layers with one matrix ``weight`` (V, ..) and one ``bias`` (V,) share."""
 
     bias: nn.Parameter
@@ -40,7 +41,7 @@ class OneMatrix(nn.Module):
     def with_temperature(self, temperature: float) -> Self:
         """Return a layer that divides the logits of its softmaxes. Other parts, such as a mixture's ``pi``, do not change."""
         cooled = copy.copy(self)
-        cooled._parameters = {name: nn.Parameter(part / temperature) for name, part in self.named_parameters(recurse=False)}
+        cooled._parameters = self._parameters | {name: nn.Parameter(getattr(self, name) / temperature) for name in ("weight", "bias")}
         return cooled
 
 

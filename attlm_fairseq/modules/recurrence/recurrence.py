@@ -47,7 +47,7 @@ class Recurrence(Protocol):
         ...
 
     def initialise_biases(self) -> None:
-        """Set the biases that start at another value than 0."""
+        """Set the biases that start at another value than 0, and the parameters that are not to be drawn."""
         ...
 
     def initial(self, rows: int) -> State:

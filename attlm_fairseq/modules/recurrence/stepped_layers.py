@@ -124,4 +124,4 @@ def recurrent_product(layer: nn.Linear, regularisation: Regularisation, training
     """Return the product with a recurrent matrix; in training, weight dropout is applied to the matrix."""
     if not (training and regularisation.weight_drop):
         return layer
-    return partial(linear, weight=regularisation.drop_weights(layer.weight, True))
+    return partial(linear, weight=regularisation.drop_weights(layer.weight, True), bias=layer.bias)
