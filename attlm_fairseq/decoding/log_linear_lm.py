@@ -12,6 +12,7 @@ from typing import Any
 
 from attlm_fairseq.checkpoints.reading import is_checkpoint
 from attlm_fairseq.decoding.cache import CACHE_BYTES, SharedByCopies
+from attlm_fairseq.decoding.doubts import name_of
 from attlm_fairseq.decoding.stateful_lm import StatefulLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.errors import InputError, require_words
@@ -78,6 +79,10 @@ class LogLinearLM(SharedByCopies):
         self.weights = tuple(float(weights[place]) for place in used)
         self.segment = tuple(segment[place] for place in used)
         self._starts: State | None = None  # after other sentences, see ``after``
+
+    def __repr__(self) -> str:
+        terms = [f"{weight:g} * {name_of(lm)}" for lm, weight in zip(self.lms, self.weights, strict=True)]
+        return f"<{type(self).__name__}: {' + '.join(terms) or 0}>"
 
     @classmethod
     def load(

@@ -75,6 +75,9 @@ class ExternalMetric:
         self._source_text = TextPipeline(tuple(step for step in text.steps if step.name == "join-subwords"))
         self._answers: dict[Line, float] = {}
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.signature([])}>"
+
     def compare_all(self, lists: Iterable[NbestList]) -> None:
         pairs = [(hypothesis.text, nbest.references) for nbest in lists for hypothesis in nbest.hypotheses]
         self._ask([line for text, references in pairs for line in self._lines(text, references)])

@@ -72,6 +72,9 @@ class _OfText(Metric, ABC):
     def __init__(self, text: TextPipeline) -> None:
         self.text = text
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.signature([])}>"
+
     @property
     def bounds(self) -> tuple[float, float]:
         return 0.0, 100.0 if self.higher_is_better else math.inf  # an error rate can exceed 100 %: there may be more errors than words

@@ -57,7 +57,7 @@ class Hypothesis:
     total: float | None = None
     times: tuple[tuple[float, float], ...] = ()
     confidences: tuple[float, ...] = ()
-    verbatim: HypothesisText | None = None
+    verbatim: HypothesisText | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True)
@@ -79,11 +79,11 @@ class NbestList:
     id: str
     hypotheses: list[Hypothesis]
     references: tuple[str, ...] = ()
-    line: int = 0
-    verbatim: ListText | None = None
-    sparse: bool = False
+    line: int = field(default=0, repr=False)
+    verbatim: ListText | None = field(default=None, repr=False)
+    sparse: bool = field(default=False, repr=False)
     sausage: Sausage | None = None
-    path: str = field(default="", compare=False)
+    path: str = field(default="", repr=False, compare=False)
     source: str | None = None
 
     @property

@@ -25,6 +25,9 @@ class OOVCount:
         self.unknown: Counter[str] = Counter()
         self.examples: list[str] = []
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.unknown.total()} of {self.words} words are unknown to {self.lm_name}>"
+
     def add(self, sentences: Iterable[Sequence[str]], oov: Iterable[Sequence[bool]]) -> None:
         for words, flags in zip(sentences, oov, strict=True):
             self.words += len(words)

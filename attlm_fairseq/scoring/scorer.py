@@ -93,6 +93,9 @@ class Scorer(ABC):
     changed: bool = False
     loaded_on: DeviceConfig | None = None
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.name}>"
+
     def __copy__(self) -> Scorer:
         copied = object.__new__(type(self))
         copied.__dict__.update(self.__dict__, changed=True)  # a copy is made to change it

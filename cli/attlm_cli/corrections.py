@@ -93,8 +93,7 @@ def learn_command(
         lm_next_to(output)  # before the work
     learned = learn_corrections(NbestFile(nbest, format_name), refs, lm=kenlm, language=language, text=text)
     learned.save(output)
-    rules = sum(map(len, learned.phrases.rules.values()))
-    note(f"wrote {output}: {rules} phrases, {len(learned.phrases.kept)} words, from {learned.lists} lists")
+    note(f"wrote {output}: {learned}")
 
 
 @corrections_command.command("pairs", short_help="Write training data for a neural corrector.")

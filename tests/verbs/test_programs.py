@@ -27,6 +27,7 @@ from attlm_fairseq.files import sha256
 from attlm_fairseq.messages import collected, note
 from attlm_fairseq.nbest.run.config_file import read_config, write_config
 from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.oov_policy import parse_policy
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.text import parse_steps
@@ -440,6 +441,22 @@ def test_results_print_as_the_commands_do(folder):
     assert str(tuned).split("weights")[0] == printed.split("weights")[0]
     assert "kenlm" in str(tuned).split("weights")[1]
     assert str(attlm.evaluate("dev.json")) + "\n" == run("eval", "dev.json").stdout
+
+
+def test_objects_are_shown_without_what_is_large(folder):
+    [nbest, *_] = attlm.read_nbest("dev.json")
+    assert "Text(" not in repr(nbest)
+    corrections = attlm.learn_corrections("dev.json")
+    assert re.fullmatch(r"<Corrections: \d+ phrases, \d+ words, from \d+ lists>", repr(corrections))
+    assert f"wrote table.tsv: {corrections}\n" in run("corrections", "dev.json", "-o", "table.tsv").stderr
+    lm = attlm.load_lm(["lm.pt", "lm.arpa"], "both")
+    assert list(map(repr, (lm, *lm.members))) == ["<MixtureScorer: both>", "<NeuralScorer: both[1]>", "<KenLMScorer: both[2]>"]
+    assert repr(LogLinearLM.load({"lm.pt": -0.25, "lm.arpa": 1})) == "<LogLinearLM: -0.25 * lm.pt + 1 * lm.arpa>"
+    assert repr(attlm.make_metric("cer", lowercase=True)).startswith("<CER: nrefs:var|case:lc|")
+    assert repr(attlm.make_metric("external:cat")) == "<ExternalMetric: mean over lists|command:cat>"
+    count = OOVCount("lm")
+    count.add([["a", "b"]], [[False, True]])
+    assert repr(count) == "<OOVCount: 1 of 2 words are unknown to lm>"
 
 
 def test_a_loaded_lm_is_known_by_its_options(folder):

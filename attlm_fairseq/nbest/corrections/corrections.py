@@ -59,6 +59,13 @@ class Corrections(Table):
     corrector: Corrector | None = None
     _folder: tempfile.TemporaryDirectory | None = field(default=None, repr=False, compare=False)
 
+    def __str__(self) -> str:
+        rules = sum(map(len, self.phrases.rules.values()))
+        return f"{rules} phrases, {len(self.phrases.kept)} words, from {self.lists} lists"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self}>"
+
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: not what is made of it when it is used, such as the LM as KenLM holds it.
 
