@@ -17,12 +17,14 @@ from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.features.combination import log_linear
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.evaluation import Row, compare
+from attlm_fairseq.nbest.statistics.table import as_table
 from attlm_fairseq.scoring.conversations import SIDE_BY_SIDE
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress, require_whole_number, text_lines
 from attlm_fairseq.verbs.configuration import LM, run_config
+from attlm_fairseq.verbs.evaluate import AGAINST
 from attlm_fairseq.verbs.report import row_record
 from attlm_fairseq.verbs.run import require_lms
 from attlm_fairseq.verbs.text import load_scorers, note_scorers
@@ -42,7 +44,7 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class ClozeAnswers:
-    """The answers to a cloze test.
+    """The answers to a cloze test; ``print`` shows the table.
 
     Attributes:
         rows: accuracy of each LM in percent, with its 95 % interval and how it differs from the first LM. The last row
@@ -56,6 +58,10 @@ class ClozeAnswers:
     questions: list[ClozeQuestion] = field(repr=False)
     log_probs: dict[str, list[np.ndarray]] = field(repr=False)
     unknown: dict[str, int]
+
+    def __str__(self) -> str:
+        unknown = ", ".join(f"{count} to {name}" for name, count in self.unknown.items())
+        return f"{as_table(self.rows, Accuracy(), AGAINST)}\n{len(self.questions)} questions; answers unknown: {unknown}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as a JSON-serialisable dictionary: rows, and for each question the candidates that each row chose."""

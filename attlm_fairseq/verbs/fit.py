@@ -64,7 +64,7 @@ class FittedRow:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The result of ``fit_context``.
+    """The result of ``fit_context``; ``print`` shows its table.
 
     Attributes:
         config: the LMs with their temperatures and caches.
@@ -77,6 +77,10 @@ class Fitted:
     rows: list[FittedRow]
     record: dict[str, Any] = field(repr=False)
     adaptations: dict[str, Adaptation] = field(repr=False)
+
+    def __str__(self) -> str:
+        """Return the perplexity of each LM with each setting, joined by tabs."""
+        return "\n".join(["lm\tsetting\tppl", *(f"{row.lm}\t{row.setting}\t{row.ppl:.4f}" for row in self.rows)])
 
     def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
         """Write the fitted LMs as an ``attlm.toml``, and each adaptation next to it: ``attlm.NAME.adaptation``.

@@ -33,7 +33,7 @@ from attlm_fairseq.verbs.text import load_scorers, note_penalties, note_scorers,
 
 @dataclass(frozen=True)
 class Mixture:
-    """The result of ``estimate_mixture``.
+    """The result of ``estimate_mixture``; ``print`` shows its table.
 
     Attributes:
         config: the run with the mixture, which is scored in place of its members.
@@ -48,6 +48,15 @@ class Mixture:
     ppl: dict[str, float]
     iterations: list[EMIteration] = field(repr=False)
     record: dict[str, Any] = field(repr=False)
+
+    def __str__(self) -> str:
+        """Return the perplexity of each LM, and perplexity and weights of iterations 0, 1, 2, 4, 8, .. and the last, joined by tabs."""
+        rows = [("lm", "ppl"), *((name, f"{self.ppl[name]:.4f}") for name in self.weights), ("iteration", "ppl", *self.weights)]
+        last = len(self.iterations) - 1
+        for number in sorted({0, last, *(1 << k for k in range(last.bit_length()))}):
+            step = self.iterations[number]
+            rows.append((str(number), f"{step.ppl:.4f}", *(f"{weight:.6f}" for weight in step.weights)))
+        return "\n".join(map("\t".join, rows))
 
     def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
         """Write the LMs and the mixture as an ``attlm.toml``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from attlm_fairseq.batching import peeked
 from attlm_fairseq.nbest import formats
@@ -15,13 +16,13 @@ from attlm_fairseq.verbs.references import References, with_references
 from attlm_fairseq.verbs.rescore import ONE_BEST
 
 
-def read_nbest(path: FilePath, references: References | None = None, *, format: str | None = None) -> list[NbestList]:
+def read_nbest(path: NbestFile | FilePath, references: References | None = None, *, format: str | None = None) -> list[NbestList]:
     """Read the n-best lists of a file or folder.
 
     For lists that do not fit in memory, use ``rescore`` with an output instead.
 
     Args:
-        path: a file, plain or gzip, ``-`` for standard input, or a folder (ESPnet, Kaldi, SRILM).
+        path: a file, plain or gzip, ``-`` for standard input, or a folder (ESPnet, Kaldi, SRILM); or an ``NbestFile`` with its format.
         references: references to attach: files, texts in the order of the lists, or texts by id.
         format: name of the format, such as ``"moses"`` or ``"nemo:8"``; None recognises it by content.
 
@@ -31,7 +32,8 @@ def read_nbest(path: FilePath, references: References | None = None, *, format: 
     Raises:
         InputError: the input is wrong; the message names file and line.
     """
-    lists = NbestFile(path, format).open()[1]
+    file = replace(path, format=format or path.format) if isinstance(path, NbestFile) else NbestFile(path, format)
+    lists = file.open()[1]
     return list(lists if references is None else with_references(lists, references))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ class RescoreOutput:
 
 @dataclass(frozen=True)
 class Rescored:
-    """The result of ``rescore``.
+    """The result of ``rescore``; iterating yields its lists, so it may be given where lists are.
 
     Attributes:
         lists: the lists, best hypothesis first, with ``lm_scores`` and ``total``. Empty if they were written to a
@@ -96,6 +96,15 @@ class Rescored:
     oov: dict[str, OOVCount] = field(repr=False)
     record: dict[str, Any] = field(repr=False)
     conversations: list[str] = field(default_factory=list, repr=False)
+
+    def __iter__(self) -> Iterator[NbestList]:
+        if self.list_count > len(self.lists):
+            raise InputError("the rescored lists were written to the output: read them with attlm.read_nbest")
+        return iter(self.lists)
+
+    def __str__(self) -> str:
+        total = " + ".join(f"{weight:g} {name}" for name, weight in self.weights.items() if weight)
+        return f"{self.summary}\ndecision: {self.decision}; total = {total or 0}"
 
     @property
     def summary(self) -> str:

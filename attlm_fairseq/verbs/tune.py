@@ -231,9 +231,10 @@ def _verdict(tuned: Tuned, options: TuneOptions, candidates: CandidateSpec) -> s
     """Log what the weights are worth on other lists, and return that line for the report. Raises NoGainError if so configured."""
     system = tuned.system
     if system.gain is None:
+        kind = "WARNING" if options.folds else "note"
         note(
-            f"note: without cross-validation ({MIN_FOLDS} different lists and --folds {MIN_FOLDS} at least) nothing tells what the weights "
-            "are worth elsewhere"
+            f"{kind}: without cross-validation ({MIN_FOLDS} different lists and --folds {MIN_FOLDS} at least) nothing tells what the "
+            "weights are worth elsewhere"
         )
     if tuned.gain is not False:
         if tuned.gain and tuned.strength < 1:

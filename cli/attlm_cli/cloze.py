@@ -11,9 +11,7 @@ from attlm_cli.run_options import run_options
 from attlm_cli.types import WEIGHT
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.statistics.table import as_table
-from attlm_fairseq.verbs.cloze import Accuracy, answer_cloze
-from attlm_fairseq.verbs.evaluate import AGAINST
+from attlm_fairseq.verbs.cloze import answer_cloze
 
 
 @cloup.command("cloze")
@@ -47,7 +45,5 @@ def cloze_command(questions: str, weights: tuple[tuple[str, float], ...], seed: 
         found = answer_cloze(questions, config=run, weights=dict(weights), seed=seed, on_progress=bar.update)
     if as_json:
         echo_json(found.as_dict())
-        return
-    click.echo(as_table(found.rows, Accuracy(), AGAINST))
-    unknown = ", ".join(f"{count} to {name}" for name, count in found.unknown.items())
-    click.echo(f"{len(found.questions)} questions; answers unknown: {unknown}")
+    else:
+        click.echo(found)

@@ -15,7 +15,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections.corrections import lm_next_to
-from attlm_fairseq.nbest.corrections.usage import Usage
+from attlm_fairseq.nbest.corrections.usage import MAX_SHOWN, Usage
 from attlm_fairseq.nbest.corrections.written import WORD_BY_WORD
 from attlm_fairseq.nbest.tuning.folds import FOLDS
 from attlm_fairseq.scoring.conversations import ContextSpec
@@ -25,7 +25,7 @@ from attlm_fairseq.verbs.lists import NbestFile
 from attlm_fairseq.verbs.references import ReferenceFiles
 
 count_option = cloup.option(
-    "-n", "--count", type=click.IntRange(min=1), default=20, show_default=True, help="Number of corrections to show."
+    "-n", "--count", type=click.IntRange(min=1), default=MAX_SHOWN, show_default=True, help="Number of corrections to show."
 )
 text_option = cloup.option(
     "--text",
@@ -177,7 +177,7 @@ def eval_command(
     if as_json:
         echo_json(_as_dict(found, count))
     else:
-        _print(found, count)
+        click.echo(found.table(count))
 
 
 def _as_dict(found: Usage, count: int) -> dict[str, object]:
@@ -199,17 +199,3 @@ def _as_dict(found: Usage, count: int) -> dict[str, object]:
             for use in found.most_used(count)
         ],
     }
-
-
-def _print(found: Usage, count: int) -> None:
-    words = found.words or 1
-    click.echo(f"{found.lists} lists, {found.words} words")
-    before, after = (100 * errors / words for errors in (found.errors_before, found.errors_after))
-    click.echo(f"WER {before:.2f} of the 1-best hypotheses, {after:.2f} corrected by the search alone")
-    right, wrong = (sum(getattr(use, name) for use in found.rules.values()) for name in ("right", "wrong"))
-    click.echo(f"corrections fired: {right} right, {wrong} wrong, {sum(use.neutral for use in found.rules.values())} neutral")
-    click.echo("right wrong neutral")
-    for use in found.most_used(count):
-        click.echo(f"{use.right:5} {use.wrong:5} {use.neutral:7}  {use.kind:7} {use.source} -> {use.target}")
-        original, corrected = use.examples[0]
-        click.echo(f"{'':21}{original}\n{'':21}{corrected}")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import cloup
 
 from attlm_cli.options import config_output_option, source_option, warn_of_unused
 from attlm_cli.overwriting import check_files
-from attlm_cli.printing import echo_fields, lines_bar, this_command
+from attlm_cli.printing import lines_bar, this_command
 from attlm_cli.run_options import run_options
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.verbs.mixture import Mixture, estimate_mixture
+from attlm_fairseq.verbs.mixture import estimate_mixture
 
 
 @cloup.command("mix")
@@ -40,17 +41,5 @@ def mix_command(text: str, name: str, output: Path, source: str | None, run: Run
     warn_of_unused(output, run, found=(f"[lm.{name}]",))
     with lines_bar(text) as bar:
         mixture = estimate_mixture(text, name=name, config=run, source=source, on_progress=bar.update)
-    print_mixture(mixture)
+    click.echo(mixture)
     mixture.save(output, this_command())
-
-
-def print_mixture(mixture: Mixture) -> None:
-    """Print the perplexity of each LM, and perplexity and weights of iterations 0, 1, 2, 4, 8, .. and the last."""
-    echo_fields("lm", "ppl")
-    for name in mixture.weights:
-        echo_fields(name, f"{mixture.ppl[name]:.4f}")
-    echo_fields("iteration", "ppl", *mixture.weights)
-    last = len(mixture.iterations) - 1
-    for number in sorted({0, last, *(1 << k for k in range(last.bit_length()))}):
-        step = mixture.iterations[number]
-        echo_fields(number, f"{step.ppl:.4f}", *(f"{weight:.6f}" for weight in step.weights))

@@ -109,6 +109,7 @@ def test_the_command_prints_what_the_library_finds(folder):
     lms = ["--lm", "lm.pt", "--kenlm", "lm.arpa", "--unigram-cache", "kenlm=100:0.5"]
     output = run("cloze", "questions", *lms, "--weight", "lm=0.5", "--weight", "kenlm=0.5")
     found = attlm.answer_cloze("questions", {"lm": "lm.pt", "kenlm": attlm.LMSpec.of_files("kenlm", ["lm.arpa"])})
+    assert run("cloze", "questions", *lms[:4]).stdout == f"{found}\n"
     assert re.search(rf"^lm +{found.rows[0].interval.score:.2f} ", output.stdout, re.M)
     assert re.search(r"^kenlm .*, p = [\d.]+$", output.stdout, re.M)
     assert output.stdout.endswith("3 questions; answers unknown: 0 to lm, 0 to kenlm\n")

@@ -265,7 +265,7 @@ WRONG_OPTIONS = [
     (["lm.pt", "lm.pt"], {"ensemble_weights": [1, -2]}, r"ensemble_weights is \[1, -2\], expected a list of numbers, none negative"),
     ([], {}, "the LM 'lm' names no file"),
     (None, {}, "the LM 'lm' is None: expected a file, a list of checkpoints"),
-    (Nothing(), {}, "the LM 'lm' is .*Nothing object"),
+    (Nothing(), {}, "the LM 'lm' is .*<Nothing: nothing>"),
 ]
 
 
@@ -440,7 +440,32 @@ def test_results_print_as_the_commands_do(folder):
     printed = run("tune", "dev.json", "--kenlm", "lm.arpa", "--folds", 0, "--restarts", 0).stdout
     assert str(tuned).split("weights")[0] == printed.split("weights")[0]
     assert "kenlm" in str(tuned).split("weights")[1]
-    assert str(attlm.evaluate("dev.json")) + "\n" == run("eval", "dev.json").stdout
+    found = {
+        ("eval", "dev.json"): attlm.evaluate("dev.json"),
+        ("mix", "text", "--lm", "lm.pt", "--kenlm", "lm.arpa"): attlm.estimate_mixture("text", {"lm": "lm.pt", "kenlm": "lm.arpa"}),
+        ("fit", "text", "--lm", "lm.pt", "--find", "temperature"): attlm.fit_context("text", {"lm": "lm.pt"}, find=["temperature"]),
+        ("corrections", "eval", "dev.json", "--folds", 3): attlm.evaluate_corrections("dev.json", folds=3),
+    }
+    for command, result in found.items():
+        assert f"{result}\n" == run(*command).stdout
+
+
+def test_rescored_lists_are_told_and_taken_as_lists(folder):
+    rescored = attlm.rescore(LISTS, {"n": "lm.arpa"}, {"n": 1.0, "score": 0.0, "words": -0.5})
+    assert str(rescored).splitlines() == [rescored.summary, "decision: max; total = 1 n + -0.5 words"]
+    assert attlm.evaluate(LISTS, REFERENCES, {"best": rescored}).rows[1].interval.score == 0.0
+    attlm.write_nbest(rescored, "best.jsonl")
+    assert [nbest.hypotheses[0].text for nbest in attlm.read_nbest(attlm.NbestFile("best.jsonl", "jsonl"))] == REFERENCES
+    written = attlm.rescore(LISTS, {"n": "lm.arpa"}, {"n": 1.0}, output=attlm.RescoreOutput("best.jsonl", "jsonl"))
+    with pytest.raises(InputError, match="were written to the output: read them"):
+        attlm.evaluate(LISTS, REFERENCES, {"best": written})
+
+
+def test_tuning_on_fewer_lists_than_folds_need_is_warned_of(folder):
+    for options, begins in ((attlm.TuneOptions(restarts=0), "WARNING"), (QUICK, "note")):
+        with collected() as lines:
+            attlm.tune(LISTS, REFERENCES, {"n": "lm.arpa"}, options=options)
+        assert any(line.startswith(f"{begins}: without cross-validation") for line in lines)
 
 
 def test_objects_are_shown_without_what_is_large(folder):

@@ -11,6 +11,7 @@ from attlm_fairseq.nbest.corrections.search import Edge
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 EXAMPLES = 2
+MAX_SHOWN = 20  # corrections in a table, unless a number is given
 
 
 @dataclass
@@ -32,9 +33,12 @@ class RuleUse:
 
 @dataclass
 class Usage:
-    """The effect of corrections on the 1-best hypotheses of lists, chosen by the search alone. Errors and words are sums."""
+    """The effect of corrections on the 1-best hypotheses of lists, chosen by the search alone; ``print`` shows its table.
 
-    rules: dict[tuple[str, str, str], RuleUse] = field(default_factory=dict)
+    Errors and words are sums.
+    """
+
+    rules: dict[tuple[str, str, str], RuleUse] = field(default_factory=dict, repr=False)
     lists: int = 0
     words: int = 0
     errors_before: int = 0
@@ -64,5 +68,24 @@ class Usage:
         if len(use.examples) < EXAMPLES:
             use.examples.append((" ".join(words[1:-1]), " ".join(applied[1:-1])))
 
-    def most_used(self, count: int) -> list[RuleUse]:
+    def __str__(self) -> str:
+        return self.table()
+
+    def table(self, count: int = MAX_SHOWN) -> str:
+        """Return what ``attlm corrections eval`` prints: errors, and the ``count`` corrections that were used most."""
+        before, after = (100 * errors / (self.words or 1) for errors in (self.errors_before, self.errors_after))
+        right, wrong, neutral = (sum(getattr(use, name) for use in self.rules.values()) for name in ("right", "wrong", "neutral"))
+        lines = [
+            f"{self.lists} lists, {self.words} words",
+            f"WER {before:.2f} of the 1-best hypotheses, {after:.2f} corrected by the search alone",
+            f"corrections fired: {right} right, {wrong} wrong, {neutral} neutral",
+            "right wrong neutral",
+        ]
+        for use in self.most_used(count):
+            lines.append(f"{use.right:5} {use.wrong:5} {use.neutral:7}  {use.kind:7} {use.source} -> {use.target}")
+            lines += [f"{'':21}{text}" for text in use.examples[0]]
+        return "\n".join(lines)
+
+    def most_used(self, count: int = MAX_SHOWN) -> list[RuleUse]:
+        """Return the ``count`` corrections that were used most, most used first."""
         return sorted(self.rules.values(), key=lambda use: (-use.fired, use.kind, use.source, use.target))[:count]
