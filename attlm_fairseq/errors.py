@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Sized
+from numbers import Integral
+from typing import cast
 
 MAX_MESSAGE = 2000  # characters
 SHOWN_WORDS = 8  # of a sentence in a message
@@ -14,6 +16,31 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # C0, DEL and C1
 def visible(text: str) -> str:
     """Return the text with each control character as ``\\xNN``: a terminal would execute those in ids, names or words from files."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def shown(value: object) -> str:
+    """Return a value of the wrong type for a message."""
+    return f"{value!r:.60} ({type(value).__name__})"
+
+
+def require_type(what: str, value: object, types: type | tuple[type, ...], expected: str) -> None:
+    """Raise InputError, which says ``what`` the value is, unless it is of these types."""
+    if not isinstance(value, types):
+        raise InputError(f"the {what} is {shown(value)}: expected {expected}")
+
+
+def require_whole_number(name: str, value: object, least: int = 0) -> None:
+    """Raise InputError, with the name of the argument, unless its value is a whole number that is at least ``least``."""
+    expected = f"a whole number, {least} or more"
+    require_type(f"value of {name}", value, Integral, expected)
+    if cast("int", value) < least:
+        raise InputError(f"the value of {name} is {value}: expected {expected}")
+
+
+def require_several(name: str, values: object, expected: str) -> None:
+    """Raise InputError, with the name of the argument, if its values are a string, which has one letter after another, or none."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f"the value of {name} is {shown(values)}: expected {expected}")
 
 
 def require_utf8(text: str, what: str) -> None:
@@ -28,7 +55,8 @@ def require_utf8(text: str, what: str) -> None:
 
 def require_words(sentence: Sequence[str]) -> None:
     """Raise InputError if a sentence is not a sequence of words. A string would be read as one letter after another."""
-    if isinstance(sentence, str) or (len(sentence) and not isinstance(sentence[0], str)):
+    first = next(iter(sentence), "") if isinstance(sentence, Sized) else None
+    if isinstance(sentence, str) or not isinstance(first, str):
         raise InputError(f"found the sentence {sentence!r}: expected a list of words, such as ['a', 'sentence']")
 
 

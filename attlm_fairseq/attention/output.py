@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from attlm_fairseq.errors import require_several
+
 
 @dataclass(frozen=True)
 class AttentionOutput:
@@ -30,3 +32,6 @@ class AttentionOutput:
     echo: Callable[[str], None] = print
     marked: str = "[{word} {weight:.2f}]"
     contributions: bool = False
+
+    def __post_init__(self) -> None:
+        require_several("files", self.files, "a list of files, such as ['weights.png']")

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from attlm_fairseq.cloze.questions import BLANK, ClozeQuestion
+from attlm_fairseq.errors import require_whole_number
 
 COMMON = 100  # most frequent words, mostly function words, that are no candidates
 
@@ -37,6 +38,10 @@ class BlankingOptions:
     context: int = 20
     candidates: int = 10
     seed: int = 1
+
+    def __post_init__(self) -> None:
+        for name, least in (("questions", 0), ("context", 1), ("candidates", 2), ("seed", 0)):
+            require_whole_number(name, getattr(self, name), least)
 
 
 def blank_words(sentences: Sequence[str], options: BlankingOptions) -> list[ClozeQuestion]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_several
 from attlm_fairseq.files import TextSource
 
 BLANK = "XXXXX"
@@ -39,6 +39,8 @@ class ClozeQuestion:
     line: int | None = None
 
     def __post_init__(self) -> None:
+        require_several("context", self.context, "a tuple of sentences")
+        require_several("candidates", self.candidates, "a tuple of words")
         if self.query.count(BLANK) != 1:
             raise InputError(f"the query has {BLANK} {self.query.count(BLANK)} times, expected once: {self.query!r}")
         if len(set(self.candidates)) != len(self.candidates) or len(self.candidates) < 2:

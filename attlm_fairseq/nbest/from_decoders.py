@@ -6,11 +6,11 @@ summed over tokens. If a decoder divides scores by length, they are multiplied b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from itertools import pairwise
 from typing import Any
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.json_text import Place
 from attlm_fairseq.nbest.formats.records import Reader
@@ -108,6 +108,7 @@ def from_beams(beams: Any, ids: Iterable[str] | None = None) -> list[NbestList]:
     """
     if hasattr(beams, "logit_score"):
         return _read(_of_processor(beams), "from_beams", ids)
+    require_type("value of beams", beams, Sized, "what the decoder returned")
     one = len(beams) > 0 and (hasattr(beams[0], "_asdict") or (len(beams[0]) > 0 and isinstance(beams[0][0], str)))
     return _read([beams] if one else beams, "from_beams", ids)
 

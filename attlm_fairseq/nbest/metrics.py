@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.nbest.external_metric import PREFIX, ExternalMetric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
@@ -438,6 +438,7 @@ def make_metric(name: str, *, text: TextPipeline = NO_STEPS, **options: Any) -> 
     Raises:
         InputError: the name or an option is unknown.
     """
+    require_type("metric", name, str, "a name such as 'wer'")
     if name.startswith(PREFIX):
         if options:
             raise InputError(f"metric {name!r} has no option {next(iter(options))!r}")

@@ -232,4 +232,5 @@ def lookup(word: str) -> str | None:
     if not is_word(word):
         return None
     unencodable = any("\ud800" <= character <= "\udfff" for character in word)
-    return UNKNOWN if word in (START, END) or "\0" in word or unencodable else word
+    # KenLM takes no subclass of str, such as numpy.str_
+    return UNKNOWN if word in (START, END) or "\0" in word or unencodable else str.__str__(word)

@@ -1,14 +1,13 @@
-"""Checks of the arguments that several library functions have: paths, numbers, weights, texts."""
+"""Checks of the arguments that several library functions have: paths, weights, texts."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from numbers import Integral
 from types import NoneType
-from typing import Any, TypeAlias, TypeGuard, cast
+from typing import Any, TypeAlias, TypeGuard
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_type, shown
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats import LIKE_TEXT, format_of
 from attlm_fairseq.numeric import is_finite, is_number
@@ -16,25 +15,6 @@ from attlm_fairseq.numeric import is_finite, is_number
 FilePath: TypeAlias = str | os.PathLike[str]
 OnProgress: TypeAlias = Callable[[int], object] | None
 EXAMPLES = {"LMs": "'lm.pt'", "weights": "0.5"}
-
-
-def shown(value: object) -> str:
-    """Return a value of the wrong type for a message."""
-    return f"{value!r:.60} ({type(value).__name__})"
-
-
-def require_type(what: str, value: object, types: type | tuple[type, ...], expected: str) -> None:
-    """Raise InputError, which says ``what`` the value is, unless it is of these types."""
-    if not isinstance(value, types):
-        raise InputError(f"the {what} is {shown(value)}: expected {expected}")
-
-
-def require_whole_number(name: str, value: object, least: int = 0) -> None:
-    """Raise InputError, with the name of the argument, unless its value is a whole number that is at least ``least``."""
-    expected = f"a whole number, {least} or more"
-    require_type(f"value of {name}", value, Integral, expected)
-    if cast("int", value) < least:
-        raise InputError(f"the value of {name} is {value}: expected {expected}")
 
 
 def check_file(path: FilePath, format: str | None) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from attlm_fairseq.cloze.blanking import BlankingOptions, blank_words
 from attlm_fairseq.cloze.questions import ClozeQuestion, read_questions
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_type, require_whole_number
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.features.combination import log_linear
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -22,7 +22,7 @@ from attlm_fairseq.scoring.conversations import SIDE_BY_SIDE
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline
-from attlm_fairseq.verbs.arguments import FilePath, OnProgress, require_whole_number, text_lines
+from attlm_fairseq.verbs.arguments import FilePath, OnProgress, text_lines
 from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.evaluate import AGAINST
 from attlm_fairseq.verbs.report import row_record
@@ -179,7 +179,8 @@ def make_cloze(text: FilePath | Iterable[str], options: BlankingOptions | None =
     Raises:
         InputError: the file cannot be read, or no question can be made of the text.
     """
-    options = options or BlankingOptions()
+    options = BlankingOptions() if options is None else options
+    require_type("value of options", options, BlankingOptions, "BlankingOptions(..)")
     lines = text_lines(text)
     sentences = [line.rstrip("\r\n") for line in (lines.lines() if isinstance(lines, TextSource) else lines)]
     made = blank_words(sentences, options)
@@ -195,7 +196,12 @@ def make_cloze(text: FilePath | Iterable[str], options: BlankingOptions | None =
 def _opened(questions: FilePath | Iterable[ClozeQuestion]) -> Iterator[ClozeQuestion]:
     if isinstance(questions, str | os.PathLike):
         return read_questions(TextSource(os.fspath(questions), "cloze questions"))
-    return iter(questions)
+    return map(_question, questions)
+
+
+def _question(question: ClozeQuestion) -> ClozeQuestion:
+    require_type("question", question, ClozeQuestion, "a ClozeQuestion")
+    return question
 
 
 def _weights(run: RunConfig, given: Mapping[str, float]) -> dict[str, float]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.messages import collected, note
 from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names
 from attlm_fairseq.nbest.formats.as_read import extras_of, tell_of_left_out
@@ -14,7 +14,6 @@ from attlm_fairseq.nbest.line_matching import By, check_by
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.references import is_ctm, silent_lists
 from attlm_fairseq.scoring.lm_spec import check_name
-from attlm_fairseq.verbs.arguments import require_type
 from attlm_fairseq.verbs.fit_of_references import warn_of_other_utterances
 from attlm_fairseq.verbs.lists import Lists, is_file, lists_or_texts
 from attlm_fairseq.verbs.systems import lists_of_system

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.files import is_stream
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest import formats
@@ -19,7 +19,7 @@ from attlm_fairseq.nbest.formats.lines import SeenIds, decimal, main_score, one_
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
 from attlm_fairseq.nbest.score_files import Numbers, with_further_scores
 from attlm_fairseq.text import TextPipeline, text_pipeline
-from attlm_fairseq.verbs.arguments import FilePath, check_file, require_type
+from attlm_fairseq.verbs.arguments import FilePath, check_file
 from attlm_fairseq.verbs.lists import Lists, NbestFile, lists_to_write
 from attlm_fairseq.verbs.rescore import ONE_BEST
 

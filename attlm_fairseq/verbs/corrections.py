@@ -9,7 +9,7 @@ from functools import partial
 from os import fspath
 from pathlib import Path
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_type, require_whole_number
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections import learn_corrections as learn
@@ -26,7 +26,7 @@ from attlm_fairseq.nbest.tuning.folds import FOLDS
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.text import TextPipeline, text_pipeline
-from attlm_fairseq.verbs.arguments import FilePath, require_whole_number
+from attlm_fairseq.verbs.arguments import FilePath
 from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.fit_of_references import warn_before_learning
 from attlm_fairseq.verbs.lists import Lists, groups_of, lists_of
@@ -192,7 +192,8 @@ def jackknife(
         InputError: the input is unreadable or wrong, there is nothing to learn, or an LM does not have one file per
             fold.
     """
-    options = options or JackknifeOptions()
+    options = JackknifeOptions() if options is None else options
+    require_type("value of options", options, JackknifeOptions, "JackknifeOptions(..)")
     folds, ngram, corrections = options.folds, options.ngram, options.corrections
     if not ngram and corrections is None and not lms and options.texts is None:
         raise InputError("there is nothing to learn: give --ngram a name, --corrections, --lm or --texts")

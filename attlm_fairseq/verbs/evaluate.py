@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.corrections import warn_of_part
@@ -31,7 +31,7 @@ from attlm_fairseq.nbest.statistics.table import ErrorCounts, as_table, error_ta
 from attlm_fairseq.nbest.tuning.oracle import oracle
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
 from attlm_fairseq.nbest.tuning.tuning import selection
-from attlm_fairseq.verbs.arguments import FilePath, OnProgress, require_whole_number
+from attlm_fairseq.verbs.arguments import FilePath, OnProgress
 from attlm_fairseq.verbs.calibration import calibrate
 from attlm_fairseq.verbs.configuration import metric_of, run_config
 from attlm_fairseq.verbs.fit_of_references import warn_of_references

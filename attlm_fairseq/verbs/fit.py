@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from attlm_fairseq import __version__
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.files import TextSource, is_stream
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -26,7 +26,7 @@ from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.text_file import read_lines
 from attlm_fairseq.text import TextPipeline
-from attlm_fairseq.verbs.arguments import FilePath, no_sentences, require_whole_number, text_lines, text_name
+from attlm_fairseq.verbs.arguments import FilePath, no_sentences, text_lines, text_name
 from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.run import require_lms
 from attlm_fairseq.verbs.text import tell_notes

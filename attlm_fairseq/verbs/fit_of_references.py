@@ -65,6 +65,8 @@ def warn_before_learning(lists: Sequence[NbestList], text: TextPipeline = NO_STE
 
     ``text``: the steps after which they compare words.
     """
+    if not lists:
+        return
     some, marks = lists[:SAMPLE_LISTS], SubwordMarks(text)
     for nbest in some:
         marks.add(nbest.hypotheses[0].text)

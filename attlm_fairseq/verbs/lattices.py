@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.lines import SeenIds
 from attlm_fairseq.nbest.lattices.best_texts import best_texts
@@ -14,7 +14,7 @@ from attlm_fairseq.nbest.lattices.lattice import WORDS, Lattice
 from attlm_fairseq.nbest.lattices.read import read_lattices
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.numeric import is_finite
-from attlm_fairseq.verbs.arguments import FilePath, plain_weights, require_whole_number
+from attlm_fairseq.verbs.arguments import FilePath, plain_weights
 
 HYPOTHESES = 100
 

@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeGuard, cast
 
 import numpy as np
 
-from attlm_fairseq.errors import InputError, UnknownFormatError
+from attlm_fairseq.errors import InputError, UnknownFormatError, require_type, shown
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import NbestFolderFormat, NbestFormat, open_nbest
 from attlm_fairseq.nbest.formats.ctm import CtmFormat
@@ -19,7 +19,7 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.other_systems import read_texts
 from attlm_fairseq.nbest.reference_files import REFS_BY, TEXT, read_text_file
 from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
-from attlm_fairseq.verbs.arguments import FilePath, check_file, is_real, require_type, shown
+from attlm_fairseq.verbs.arguments import FilePath, check_file, is_real
 
 # the hypotheses of one list, best first: each a text, or a text with the decoder's score or with named scores
 Hypotheses: TypeAlias = Sequence[str | tuple[str, float | Mapping[str, float]]]
@@ -189,8 +189,9 @@ def _list_of(place: int, given: NbestList | Hypotheses) -> NbestList:
 def _checked(nbest: NbestList) -> NbestList:
     """Return the list of a program with scores that are Python's numbers, as files hold them.
 
-    Raises InputError for a hypothesis, text or reference of another type, or a score that is not a number.
+    Raises InputError for an id, hypothesis, text or reference of another type, or a score that is not a number.
     """
+    require_type("id of a list", nbest.id, str, "a text")
     for hypothesis in nbest.hypotheses:
         if not (isinstance(hypothesis, Hypothesis) and isinstance(hypothesis.text, str) and isinstance(hypothesis.scores, Mapping)):
             raise nbest.error(f"list {nbest.id!r} holds {shown(hypothesis)}: expected attlm.Hypothesis(TEXT, {{NAME: NUMBER}})")

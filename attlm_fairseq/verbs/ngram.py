@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attlm_fairseq.scoring import ngram_estimation
 from attlm_fairseq.scoring.ngram_estimation import DEFAULT_NGRAM, NgramOptions, NgramReport
-from attlm_fairseq.verbs.arguments import FilePath, text_lines
+from attlm_fairseq.verbs.arguments import FilePath, check_file, text_lines
 
 
 def estimate_ngram(
@@ -31,4 +31,5 @@ def estimate_ngram(
     Raises:
         InputError: the text is unreadable, too small or holds n-best lists, the order is not supported, or lmplz is missing or fails.
     """
+    check_file(output, None)
     return ngram_estimation.estimate_ngram(text_lines(text), Path(output), order, options, lmplz)

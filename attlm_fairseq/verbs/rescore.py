@@ -7,10 +7,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from attlm_fairseq import __version__
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.confidence import Confidence
 from attlm_fairseq.nbest.decision.decision import Decision
@@ -151,6 +152,7 @@ def rescore(
     """
     if isinstance(output, str | os.PathLike):
         output = RescoreOutput(output)
+    require_type("output", output, (RescoreOutput, NoneType), "a file, or RescoreOutput(..)")
     form, opened = opened_lists(lists)
     run = run_config(config, lms=lms, weights=weights)
     features = require_weights(run)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from numbers import Integral
 from pathlib import Path
+from types import NoneType
 
 from attlm_fairseq.checkpoints.vocabulary import UNK
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.sampling import Sample, SamplingOptions, sample_sentences
-from attlm_fairseq.errors import require_utf8, visible
+from attlm_fairseq.errors import require_type, require_utf8, require_whole_number, visible
 from attlm_fairseq.messages import note
-from attlm_fairseq.verbs.arguments import FilePath
+from attlm_fairseq.verbs.arguments import FilePath, check_file
 
 
 def sample(
@@ -38,8 +40,12 @@ def sample(
         An iterator over the sentences with their log-probabilities (natural log).
 
     Raises:
-        InputError: a file cannot be read or is not a neural LM, or the prefix is not UTF-8.
+        InputError: a file cannot be read or is not a neural LM, an argument is of another type, or the prefix is not UTF-8.
     """
+    check_file(lm, None)
+    require_whole_number("number", number)
+    require_type("value of seed", seed, Integral, "a whole number")
+    require_type("value of options", options, (SamplingOptions, NoneType), "SamplingOptions(..)")
     require_utf8(prefix, "--prefix")
     model = DecoderLM.load(Path(lm), None if dictionary is None else Path(dictionary), device)
     words = prefix.split()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from attlm_fairseq import __version__
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
 from attlm_fairseq.nbest.corrections.expansion import SCORES
@@ -34,7 +34,7 @@ from attlm_fairseq.nbest.tuning.folds import MIN_FOLDS, NOTHING, tuner_of_folds
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem, tune_system
 from attlm_fairseq.scoring.conversations import ContextSpec
-from attlm_fairseq.verbs.arguments import FilePath, OnProgress, require_type
+from attlm_fairseq.verbs.arguments import FilePath, OnProgress
 from attlm_fairseq.verbs.calibration import fit
 from attlm_fairseq.verbs.candidates import expanded_for_tuning
 from attlm_fairseq.verbs.configuration import LM, metric_of, run_config

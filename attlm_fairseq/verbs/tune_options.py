@@ -8,11 +8,10 @@ from fnmatch import fnmatchcase
 from numbers import Real
 from typing import Literal
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_several, require_type, require_whole_number
 from attlm_fairseq.nbest.tuning.folds import FOLDS, MIN_FOLDS
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 from attlm_fairseq.scoring.conversations import ContextSpec
-from attlm_fairseq.verbs.arguments import require_type, require_whole_number
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,7 @@ class TuneOptions:
             require_whole_number(name, value)
             object.__setattr__(self, name, int(value))  # numpy's numbers cannot be written to attlm.toml
         for name in ("rules", "without", "features"):
-            if isinstance(getattr(self, name), str):
-                raise InputError(f"the value of {name} is {getattr(self, name)!r}: expected a list of names")
+            require_several(name, getattr(self, name), "a list of names")
         for name, values in (("objective", ("metric", "risk")), ("no_gain", ("keep", "fail"))):
             if getattr(self, name) not in values:
                 raise InputError(f"the value of {name} is {getattr(self, name)!r}: expected {' or '.join(map(repr, values))}")

@@ -344,10 +344,12 @@ def test_options_of_other_types_are_refused():
 @pytest.mark.parametrize("file", ["lm.arpa", "lm.pt"])
 def test_a_sentence_is_a_list_of_words(folder, file):
     lm = attlm.load_lm(file)
-    for wrong in (["the cat"], "the cat", [[1, 2]]):
+    for wrong in (["the cat"], "the cat", [[1, 2]], [(word for word in ["the", "cat"])]):
         with pytest.raises(attlm.InputError, match=r"expected a list of words, such as \['a', 'sentence'\]"):
             lm.score(wrong)
     assert lm.score([(), ("the", "cat")])[1].words == 2
+    for word in ("cat", "horse"):
+        assert lm.score([np.array(["the", word])]) == lm.score([["the", word]])
 
 
 def test_devices_of_torch():
@@ -408,6 +410,28 @@ def test_wrong_arguments_are_named(folder):
         "list '0': its reference is 3": lambda: attlm.evaluate(LISTS, [3, "a"]),
         "list '0': its reference is 4": lambda: attlm.evaluate(LISTS, [["a", 4], "a"]),
         "list 'u' has the score am = 'x'": lambda: attlm.rescore([scored("x")], weights={"am": 1.0}),
+        r"the id of a list is 1 \(int\): expected a text": lambda: attlm.write_nbest([attlm.NbestList(1, [])], "out"),
+        "there are no lists to learn corrections from": lambda: attlm.learn_corrections([], []),
+        "0 different lists": lambda: attlm.evaluate_corrections([], []),
+        "the text of a decision is 'lowercase'": lambda: attlm.Decision("consensus", text="lowercase"),
+        "the metric is None": lambda: attlm.make_metric(None),
+        "the output is 5": lambda: attlm.rescore(LISTS, weights={"rank": -1.0}, output=5),
+        "the file is 5": lambda: attlm.estimate_ngram(["a b"], 5, 2),
+        "the value of beams is None": lambda: attlm.from_beams(None),
+        "the value of files is 'x.png'": lambda: attlm.AttentionOutput(files="x.png"),
+        "the file is <Nothing: nothing>": lambda: attlm.sample(Nothing()),
+        "the value of number is -1": lambda: attlm.sample("lm.pt", -1),
+        "the value of number is '3'": lambda: attlm.sample("lm.pt", "3"),
+        "the value of seed is 'x'": lambda: attlm.sample("lm.pt", seed="x"),
+        "the value of options is {'top_k': 5}": lambda: attlm.sample("lm.pt", options={"top_k": 5}),
+        "the value of options is {'questions': 5}": lambda: attlm.make_cloze("text", {"questions": 5}),
+        "the value of options is {}": lambda: attlm.jackknife(LISTS, REFERENCES, options={}),
+        "the value of questions is -1": lambda: attlm.BlankingOptions(questions=-1),
+        "the value of context is 0": lambda: attlm.BlankingOptions(context=0),
+        "the value of candidates is 1": lambda: attlm.BlankingOptions(candidates=1),
+        "the question is 'x'": lambda: attlm.answer_cloze(["x"], {"n": "lm.arpa"}),
+        "the value of context is 'a b'": lambda: attlm.ClozeQuestion("a b", "XXXXX", "a", ("a", "b")),
+        "the value of candidates is 'ab'": lambda: attlm.ClozeQuestion((), "XXXXX", "a", "ab"),
     }
     for message, call in cases.items():
         with pytest.raises(attlm.InputError, match=message):
@@ -584,7 +608,7 @@ def test_a_text_without_a_sentence_is_refused(folder, verb):
     [
         ({"no_gain": "Fail"}, "value of no_gain is 'Fail': expected 'keep' or 'fail'"),
         ({"objective": "Risk"}, "value of objective is 'Risk': expected 'metric' or 'risk'"),
-        ({"rules": "mbr-wer"}, "value of rules is 'mbr-wer': expected a list of names"),
+        ({"rules": "mbr-wer"}, r"value of rules is 'mbr-wer' \(str\): expected a list of names"),
         ({"restarts": -1}, "value of restarts is -1: expected a whole number, 0 or more"),
         ({"intervals": {"n": (1, 0)}}, r"interval of n is \(1, 0\): expected the lowest and the highest weight"),
         ({"intervals": {"n": (float("nan"), 1)}}, "interval of n is"),

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.nbest.decision.mbr import LOSSES, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.decision.rules import LeastRisk, Maximum, Rule, Vote
 from attlm_fairseq.nbest.external_metric import PREFIX, ExternalMetric, source_of
@@ -49,6 +49,9 @@ class Decision:
     def __post_init__(self) -> None:
         if not (isinstance(self.rule, str) and is_rule(self.rule)):
             raise InputError(f"rule {self.rule!r}: expected one of {', '.join(RULES)}, {EXTERNAL_RULE}COMMAND")
+        require_type(
+            "text of a decision", self.text, TextPipeline, "a TextPipeline, as attlm_fairseq.text.text_pipeline('lowercase') makes it"
+        )
         if not NOT_NEGATIVE.is_right(self.scale):
             raise InputError(f"scale is {self.scale}: expected {NOT_NEGATIVE.expected}")
 

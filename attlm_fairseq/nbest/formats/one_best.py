@@ -30,9 +30,9 @@ def write_one_best(lists: Iterable[NbestList], path: str, style: str = "text") -
     """Write one line per list, in order: the text of its first hypothesis, with tabs and line breaks as spaces.
 
     ``kaldi`` writes ``id text`` and ``sclite`` ``text (id)``; both need distinct ids without white space. ``path`` is as in
-    ``write_nbest``. Raises InputError for an id that the style cannot hold; nothing is written then.
+    ``write_nbest``. Raises InputError for an id that the style, or a text that UTF-8 cannot hold; nothing is written then.
     """
-    line_of = ONE_BEST_STYLES[style]
+    line_of, lists = ONE_BEST_STYLES[style], map(NbestList.in_utf8, lists)
     with whole_file(path) as out:
         for nbest in _told_of_order(lists) if style == "text" else distinct(lists, f"1best-{style}"):
             if style != "text" and (re.search(r"\s", nbest.id) or not nbest.id):

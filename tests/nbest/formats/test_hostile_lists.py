@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from cli_runs import refused, run
 
+import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats import open_nbest
+from attlm_fairseq.nbest.formats import CONVERTIBLE, CONVERTIBLE_FOLDERS, open_nbest
+from attlm_fairseq.verbs.rescore import ONE_BEST
 
 SECONDS = 20  # what each of these took far more than, or for ever
 READING = """
@@ -114,3 +117,14 @@ def test_messages_are_short_whatever_they_quote(tmp_path):
         with pytest.raises(InputError) as error:
             list(open_nbest(str(tmp_path / "list"), "moses")[1])
         assert len(str(error.value)) < 2500
+
+
+@pytest.mark.parametrize("place", ["id", "text", "reference"])
+@pytest.mark.parametrize("to", [*CONVERTIBLE, *CONVERTIBLE_FOLDERS, *ONE_BEST])
+def test_half_of_a_surrogate_pair_is_written_to_no_file(to, place, tmp_path):
+    nbest = attlm.NbestList("u", [attlm.Hypothesis("a", {"score": -1.0})], ("a",))
+    half = {"id": {"id": "\ud800"}, "text": {"hypotheses": [attlm.Hypothesis("\ud800")]}, "reference": {"references": ("\ud800",)}}[place]
+    for lists in ([nbest, replace(nbest, **half)], iter([nbest, replace(nbest, **half)])):
+        with pytest.raises(InputError, match=r"^list '(u|\\ud800)' has '\\ud800', half of a surrogate pair"):
+            attlm.write_nbest(lists, tmp_path / "out", to)
+        assert not any(tmp_path.iterdir())
