@@ -91,8 +91,8 @@ class NbestList:
         """Whether two of the hypotheses differ."""
         return any(hypothesis.text != self.hypotheses[0].text for hypothesis in self.hypotheses)
 
-    def in_utf8(self) -> NbestList:
-        """Return the list. Raises InputError if a text of it has half of a surrogate pair: no file in UTF-8 can hold that."""
+    def require_utf8(self) -> None:
+        """Raise InputError if a text of the list has half of a surrogate pair: no file in UTF-8 can hold that."""
         texts = [self.id, self.source or "", *self.references]
         for hypothesis in self.hypotheses:
             texts += (hypothesis.text, *map(str, (*hypothesis.scores, *hypothesis.lm_scores)))
@@ -101,7 +101,6 @@ class NbestList:
         except UnicodeEncodeError as error:
             half = error.object[error.start]
             raise self.error(f"list {self.id!r} has {half!r}, half of a surrogate pair: a file in UTF-8 cannot hold it") from None
-        return self
 
     def error(self, message: str) -> InputError:
         """Return an InputError that names the list's file and line."""

@@ -42,13 +42,14 @@ def write_nbest(lists: Lists, path: FilePath, format: str = "jsonl") -> None:
 
     Args:
         lists: the lists. Unchanged lists written in the format they were read in come out byte for byte.
-        path: a file (``.gz`` compresses), ``-`` for standard output, or a new folder. It appears only when complete.
+        path: a file (``.gz`` compresses), which is replaced if it exists; ``-`` for standard output, or a new folder. It appears
+            only when complete.
         format: name of the format. One that exists both as file and as folder is written as a folder if ``path`` ends in
             ``/``, if the lists were read from such a folder, or if the file cannot hold them (srilm). ``1best``,
             ``1best-kaldi`` and ``1best-sclite`` write the text of each 1-best hypothesis.
 
     Raises:
-        InputError: the format cannot hold a list, or the file cannot be written.
+        InputError: there are no lists, the format or UTF-8 cannot hold one, or the file cannot be written.
     """
     check_file(path, format)
     path, given = os.fspath(path), lists_to_write(lists)

@@ -23,6 +23,7 @@ from attlm_fairseq.nbest.formats import (
     NbestFormat,
     find_target,
     holding_new,
+    source_of,
     write_nbest,
     write_one_best,
 )
@@ -52,7 +53,7 @@ class RescoreOutput:
     """Where and how to write rescored lists. Lists are written as they are scored, so they may be larger than memory.
 
     Attributes:
-        path: a file (``.gz`` compresses), ``-`` for standard output, or a new folder.
+        path: a file (``.gz`` compresses), which is replaced if it exists; ``-`` for standard output, or a new folder.
         to: one of OUTPUTS: ``same`` (the input's format), another format, the 1-best texts, or words with confidences
             (``ctm``, ``sausage``).
         resume: keep the scores in ``PATH.unfinished`` until the output is complete, so that the same call can continue
@@ -272,5 +273,9 @@ def _list_writer(form: NbestFormat | NbestFolderFormat | None, path: str, to: st
     is_other = form is None or target.name != form.name
     if run.adds_candidates or is_other:
         when = f"in {target.name}" if is_other else "with added candidates"
-        return _Writer(lambda lists: write_nbest(expanded_for(lists, target.keeps, when), target, path), confidence)
+
+        def keeps(nbest: NbestList) -> bool:
+            return target.keeps(nbest) or (form is None and source_of(nbest) is target)  # a program's lists may be those of a file
+
+        return _Writer(lambda lists: write_nbest(expanded_for(lists, keeps, when), target, path), confidence)
     return _Writer(lambda lists: write_nbest(lists, target, path), confidence)

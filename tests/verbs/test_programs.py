@@ -57,6 +57,38 @@ def test_rescored_lists_are_measured_in_their_new_order(folder):
         assert attlm.tune(lists, REFERENCES, options=QUICK).rows[0].interval.score == 0.0
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("jsonl", '{"id": "u", "typed": 1, "hyps": [{"text": "a", "scores": {"am": -1}}, {"text": "b", "scores": {"am": -2}}]}\n'),
+        ("json", '[{"id": "u", "typed": 1, "nbest": [{"text": "a", "am": -1, "more": 2}, {"text": "b", "am": -2}]}]\n'),
+        ("csv", "id,text,am,typed\nu,a,-1,1\nu,b,-2,1\n"),
+    ],
+)
+def test_both_ways_to_write_rescored_lists_keep_what_else_their_file_says(tmp_path, name, text):
+    (tmp_path / "read").write_text(text)
+    lists = attlm.read_nbest(tmp_path / "read")
+    weights = {"am": -1.0}
+    attlm.rescore(lists, weights=weights, output=attlm.RescoreOutput(tmp_path / "one", name))
+    attlm.write_nbest(attlm.rescore(lists, weights=weights).lists, tmp_path / "other", name)
+    attlm.rescore(tmp_path / "read", weights=weights, output=tmp_path / "of file")
+    written = [(tmp_path / file).read_bytes() for file in ("one", "other", "of file")]
+    assert written[0] == written[1] == written[2]
+    assert b"typed" in written[0]
+
+
+@pytest.mark.parametrize("to", ["jsonl", "json", "moses", "csv", "srilm", "1best", "1best-kaldi", "ctm"])
+def test_no_lists_are_written_to_no_file(tmp_path, to):
+    """No command reads such a file."""
+    for write in (
+        lambda out: attlm.rescore([], weights={"rank": -1.0}, output=attlm.RescoreOutput(out, to)),
+        *([lambda out: attlm.write_nbest([], out, to)] if to != "ctm" else []),
+    ):
+        with pytest.raises(InputError, match="there are no lists to write"):
+            write(tmp_path / "out")
+        assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("file", ["lm.arpa", "lm.pt"])
 def test_an_lm_loaded_once_is_saved_by_its_file(folder, file):
     spec = attlm.LMSpec.of(file, text="lowercase", oov="penalty:-7")

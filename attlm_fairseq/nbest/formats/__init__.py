@@ -171,10 +171,10 @@ def write_nbest(lists: Iterable[NbestList], fmt: NbestFormat | NbestFolderFormat
 
     It appears under its name, or a file replaces another, only when it is whole; whether a file may be replaced is for
     the caller to ask. If the lists are a sequence, and one has changed since it was read, all are written as new lists.
-    Raises InputError if the format or UTF-8 cannot hold a list, or for what the file system refuses.
+    Raises InputError if there are no lists, or the format or UTF-8 cannot hold one, or for what the file system refuses.
     """
-    valid = map(NbestList.in_utf8, lists)
-    lists = all_current(list(valid), fmt.keeps) if isinstance(lists, Sequence) else valid
+    if isinstance(lists, Sequence):
+        lists = all_current(lists, fmt.keeps)
     if isinstance(fmt, NbestFolderFormat):
         if path == "-":
             raise InputError(f"{fmt.name} is written as a folder, not to standard output: give a name for the folder")

@@ -13,13 +13,13 @@ from attlm_fairseq.files import TextSource, whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.lines import (
     SeenIds,
-    distinct,
     is_number,
     number,
     numbered,
     own_text,
     quoted,
     text_of_hypothesis,
+    writable,
     write_lines,
 )
 from attlm_fairseq.nbest.formats.protocol import NbestFormat
@@ -196,7 +196,7 @@ def write_ctm(lists: Iterable[NbestList], path: str) -> None:
     """
     told = False
     with whole_file(path) as out:
-        for place, nbest in enumerate(distinct(lists, "ctm")):
+        for place, nbest in enumerate(writable(lists, "ctm")):
             if not nbest.id or re.search(r"\s", nbest.id) or nbest.id.startswith(";;"):
                 raise nbest.error(f"the id {quoted(nbest.id)} is empty, has white space in it or begins with ;; - ctm lines cannot hold it")
             assert nbest.sausage is not None, "a list without confidences"

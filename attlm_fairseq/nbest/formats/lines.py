@@ -238,22 +238,25 @@ class SeenIds:
         return new
 
 
-def distinct(
+def writable(
     lists: Iterable[NbestList], what: str, id_of: Callable[[NbestList], str | None] = lambda nbest: nbest.id
 ) -> Iterator[NbestList]:
     """Yield the lists. ``id_of`` returns the id that a list gets in ``what``, or None if it may be there twice.
 
     Raises:
-        InputError: a list has the id of an earlier one.
+        InputError: there are no lists, which no reader would take; a list has the id of an earlier one, or a text that UTF-8 cannot hold.
     """
-    seen = SeenIds()
+    seen, nbest = SeenIds(), None
     for nbest in lists:
+        nbest.require_utf8()
         name = id_of(nbest)
         if name is not None and not seen.add(name):
             raise nbest.error(
                 f"two lists have the id {quoted(name)}: {what} needs a different id for each list; rename one, or write jsonl"
             )
         yield nbest
+    if nbest is None:
+        raise InputError("there are no lists to write")
 
 
 def grouped(source: TextSource, format_name: str, parse: Callable[[str, int, bool], tuple[str, Hypothesis]]) -> Iterator[NbestList]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.formats.lines import distinct, one_line, quoted
+from attlm_fairseq.nbest.formats.lines import one_line, quoted, writable
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 
@@ -30,12 +30,14 @@ def write_one_best(lists: Iterable[NbestList], path: str, style: str = "text") -
     """Write one line per list, in order: the text of its first hypothesis, with tabs and line breaks as spaces.
 
     ``kaldi`` writes ``id text`` and ``sclite`` ``text (id)``; both need distinct ids without white space. ``path`` is as in
-    ``write_nbest``. Raises InputError for an id that the style, or a text that UTF-8 cannot hold; nothing is written then.
+    ``write_nbest``. Raises InputError if there are no lists, or for an id that the style or a text that UTF-8 cannot hold;
+    nothing is written then.
     """
-    line_of, lists = ONE_BEST_STYLES[style], map(NbestList.in_utf8, lists)
+    line_of, what = ONE_BEST_STYLES[style], f"1best-{style}"
+    distinct = style != "text"
     with whole_file(path) as out:
-        for nbest in _told_of_order(lists) if style == "text" else distinct(lists, f"1best-{style}"):
-            if style != "text" and (re.search(r"\s", nbest.id) or not nbest.id):
+        for nbest in writable(lists, what) if distinct else _told_of_order(writable(lists, what, lambda _: None)):
+            if distinct and (re.search(r"\s", nbest.id) or not nbest.id):
                 raise nbest.error(f"the id {quoted(nbest.id)} is empty or has white space in it: {style} lines cannot hold it")
             out.write(line_of(nbest.id, one_line(nbest.hypotheses[0].text)) + "\n")
 

@@ -11,7 +11,7 @@ from typing import ClassVar, TextIO
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats.as_read import current, remembered
-from attlm_fairseq.nbest.formats.lines import distinct
+from attlm_fairseq.nbest.formats.lines import writable
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 
@@ -58,8 +58,8 @@ class _Named:
         return remembered(lists, self.holds is not None and self.holds.references, self.holds is not None and self.holds.times)
 
     def _to_write(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
-        """Yield the lists as ``put`` needs them. Raises InputError for a second list of one id, if it would be merged or lost."""
-        return distinct(current(lists, self.keeps), self.name, self.written_id)
+        """Yield the lists as ``put`` needs them. Raises InputError for what ``writable`` refuses."""
+        return writable(current(lists, self.keeps), self.name, self.written_id)
 
 
 class NbestFormat(_Named, ABC):
