@@ -33,12 +33,20 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.nbest.from_decoders import from_sherpa as from_sherpa
     from attlm_fairseq.nbest.nbest_list import Hypothesis as Hypothesis
     from attlm_fairseq.nbest.nbest_list import NbestList as NbestList
+    from attlm_fairseq.nbest.nbest_list import Sausage as Sausage
+    from attlm_fairseq.nbest.nbest_list import WordShare as WordShare
     from attlm_fairseq.nbest.run.config import RunConfig as RunConfig
+    from attlm_fairseq.nbest.statistics.bootstrap import Interval as Interval
+    from attlm_fairseq.nbest.statistics.bootstrap import PairedComparison as PairedComparison
+    from attlm_fairseq.nbest.statistics.evaluation import Row as Row
+    from attlm_fairseq.nbest.statistics.table import ErrorCounts as ErrorCounts
     from attlm_fairseq.scoring.compute import DeviceConfig as DeviceConfig
     from attlm_fairseq.scoring.lm_spec import LMSpec as LMSpec
     from attlm_fairseq.scoring.ngram_estimation import NgramOptions as NgramOptions
+    from attlm_fairseq.scoring.ngram_estimation import NgramReport as NgramReport
     from attlm_fairseq.scoring.scorer import Scorer as Scorer
     from attlm_fairseq.scoring.scorer import SentenceScore as SentenceScore
+    from attlm_fairseq.scoring.text_file import ScoredLine as ScoredLine
     from attlm_fairseq.scoring.text_file import ScoredText as ScoredText
     from attlm_fairseq.verbs.attention import show_attention as show_attention
     from attlm_fairseq.verbs.cloze import ClozeAnswers as ClozeAnswers
@@ -46,6 +54,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.verbs.cloze import make_cloze as make_cloze
     from attlm_fairseq.verbs.combine import combine as combine
     from attlm_fairseq.verbs.compare_lms import LMComparison as LMComparison
+    from attlm_fairseq.verbs.compare_lms import LMRow as LMRow
     from attlm_fairseq.verbs.compare_lms import compare_lms as compare_lms
     from attlm_fairseq.verbs.configuration import LM as LM
     from attlm_fairseq.verbs.configuration import make_metric as make_metric
@@ -61,6 +70,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.verbs.evaluate import evaluate as evaluate
     from attlm_fairseq.verbs.export import export_model as export_model
     from attlm_fairseq.verbs.fit import Fitted as Fitted
+    from attlm_fairseq.verbs.fit import FittedRow as FittedRow
     from attlm_fairseq.verbs.fit import fit_context as fit_context
     from attlm_fairseq.verbs.lattices import lists_from_lattices as lists_from_lattices
     from attlm_fairseq.verbs.lists import NbestFile as NbestFile
@@ -98,6 +108,7 @@ _MODULES = {
     "Corrections": "nbest.corrections",
     "Decision": "nbest.decision.decision",
     "DeviceConfig": "scoring.compute",
+    "ErrorCounts": "nbest.statistics.table",
     "estimate_mixture": "verbs.mixture",
     "estimate_ngram": "verbs.ngram",
     "evaluate": "verbs.evaluate",
@@ -106,6 +117,7 @@ _MODULES = {
     "export_model": "verbs.export",
     "fit_context": "verbs.fit",
     "Fitted": "verbs.fit",
+    "FittedRow": "verbs.fit",
     "from_beams": "nbest.from_decoders",
     "from_ctranslate2": "nbest.from_decoders",
     "from_generate": "nbest.from_decoders",
@@ -113,12 +125,14 @@ _MODULES = {
     "from_sherpa": "nbest.from_decoders",
     "Hypothesis": "nbest.nbest_list",
     "InputError": "errors",
+    "Interval": "nbest.statistics.bootstrap",
     "jackknife": "verbs.corrections",
     "JackknifeOptions": "verbs.corrections",
     "learn_corrections": "verbs.corrections",
     "lists_from_lattices": "verbs.lattices",
     "LM": "verbs.configuration",
     "LMComparison": "verbs.compare_lms",
+    "LMRow": "verbs.compare_lms",
     "LMSpec": "scoring.lm_spec",
     "load_lm": "verbs.text",
     "make_cloze": "verbs.cloze",
@@ -127,21 +141,26 @@ _MODULES = {
     "NbestFile": "verbs.lists",
     "NbestList": "nbest.nbest_list",
     "NgramOptions": "scoring.ngram_estimation",
+    "NgramReport": "scoring.ngram_estimation",
     "NoGainError": "verbs.tuned",
+    "PairedComparison": "nbest.statistics.bootstrap",
     "perplexity": "verbs.text",
     "Perplexity": "verbs.text",
     "read_nbest": "verbs.nbest_files",
     "ReferenceFiles": "verbs.references",
     "rescore": "verbs.rescore",
+    "rescore_shards": "verbs.shards",
     "Rescored": "verbs.rescore",
     "RescoreOutput": "verbs.rescore",
-    "rescore_shards": "verbs.shards",
+    "Row": "nbest.statistics.evaluation",
     "run_config": "verbs.configuration",
     "RunConfig": "nbest.run.config",
     "sample": "verbs.sample",
     "Sample": "decoding.sampling",
     "SamplingOptions": "decoding.sampling_options",
+    "Sausage": "nbest.nbest_list",
     "score_text": "verbs.text",
+    "ScoredLine": "scoring.text_file",
     "ScoredText": "scoring.text_file",
     "Scorer": "scoring.scorer",
     "SentenceScore": "scoring.scorer",
@@ -151,6 +170,7 @@ _MODULES = {
     "Tuned": "verbs.tuned",
     "TuneOptions": "verbs.tune_options",
     "Usage": "nbest.corrections.usage",
+    "WordShare": "nbest.nbest_list",
     "write_correction_pairs": "verbs.corrections",
     "write_nbest": "verbs.nbest_files",
 }

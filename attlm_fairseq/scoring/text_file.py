@@ -20,7 +20,14 @@ BLOCK_LINES = 4096  # scored together
 
 @dataclass(frozen=True, slots=True)
 class ScoredLine:
-    """A line as read, with its number in the file, from 1, and one list of words and one score per LM."""
+    """A line with its scores.
+
+    Attributes:
+        number: its number in the file, from 1.
+        text: the line as read.
+        words: the words that each LM sees, in the order of the LMs.
+        scores: the score of each LM.
+    """
 
     number: int
     text: str
@@ -30,7 +37,13 @@ class ScoredLine:
 
 @dataclass(frozen=True)
 class ScoredText:
-    """``lines`` yields every line in order; ``oov`` counts along while it is read. ``scores_end``: of each LM, as for ``Scorer``."""
+    """The result of ``score_text``.
+
+    Attributes:
+        lines: yields every line in order, as it is scored.
+        oov: the unknown words of each LM in the lines read so far.
+        scores_end: whether each LM scores the sentence end.
+    """
 
     lines: Iterator[ScoredLine]
     oov: list[OOVCount]

@@ -110,7 +110,7 @@ def compare_lms(
     seed: int = 1,
     on_progress: OnProgress = None,
 ) -> LMComparison:
-    """Compare the perplexities of LMs on a text. The arguments are those of ``perplexity``.
+    """Compare the perplexities of LMs on a text.
 
     The log-probabilities of each LM are summed over the words and sentence ends that it sees, and divided by the
     white-space words and sentence ends of the text as read, as for ``ppl_as_read``. 20 neighbouring lines are one sample
@@ -118,6 +118,7 @@ def compare_lms(
     same things. The interval says how the figures vary with the text, not with the seed of the training.
 
     Args:
+        text, lms, config, source, on_progress: as for ``score_text``.
         seed: random seed for the bootstrap and the permutation test.
 
     Returns:

@@ -29,7 +29,13 @@ TARGETS = tuple(dict.fromkeys((*formats.CONVERTIBLE, *formats.CONVERTIBLE_FOLDER
 
 @dataclass(frozen=True)
 class Converted:
-    """The result of ``convert``: the counts, and ``lost``, one line for each kind of information that the format cannot hold."""
+    """The result of ``convert``.
+
+    Attributes:
+        list_count: number of lists.
+        hypothesis_count: number of hypotheses.
+        lost: one line for each kind of information that the format cannot hold.
+    """
 
     list_count: int
     hypothesis_count: int

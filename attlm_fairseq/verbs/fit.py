@@ -55,7 +55,13 @@ WHOLE_TEXT = ContextSpec("all")  # what is fitted on, unless a context is given
 
 @dataclass(frozen=True)
 class FittedRow:
-    """One setting of an LM, and its perplexity over all words and sentence ends of the text."""
+    """One setting of an LM.
+
+    Attributes:
+        lm: the LM's name.
+        setting: what was fitted, with the values found.
+        ppl: the perplexity with it, over all words and sentence ends of the text.
+    """
 
     lm: str
     setting: str

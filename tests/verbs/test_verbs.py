@@ -46,6 +46,18 @@ def test_importing_the_package_imports_nothing_heavy():
         _ = attlm.tuna
 
 
+def test_the_parts_of_results_have_public_types(folder):
+    lms = {"n": "lm.arpa", "m": "lm.pt"}
+    evaluation = attlm.evaluate("dev.json", None, {"other": "dev.json"})
+    tuned = attlm.tune("dev.json", lms={"n": "lm.arpa"}, options=attlm.TuneOptions(folds=0, restarts=0, confidence=True))
+    [nbest, *_] = attlm.rescore("dev.json", config=tuned.config)
+    parts = [*evaluation.rows, evaluation.rows[0].interval, evaluation.rows[1].comparison, *evaluation.errors().values()]
+    parts += [nbest.sausage, nbest.sausage.answer[0], next(attlm.score_text("text", lms).lines), *attlm.compare_lms("text", lms).rows]
+    parts += [*attlm.fit_context("text", {"m": "lm.pt"}, find=["temperature"]).rows]
+    parts += [attlm.estimate_ngram("text", "small.arpa", 2, attlm.NgramOptions(discount_fallback=True))]
+    assert [part for part in parts if type(part) is not getattr(attlm, type(part).__name__, None)] == []
+
+
 @pytest.mark.parametrize("name", attlm.__all__)
 def test_every_public_name_is_there_and_documented(name):
     assert getattr(attlm, name).__doc__

@@ -30,6 +30,12 @@ class Interval:
 
     Of lists with 15 % errors, 95 % intervals cover the truth for 5, 8, 10 and 20 lists in 95, 93, 93 and 96 % of cases;
     for 3 in 75 %. If most lists have no error and few have many, 5 lists cover it in 80 %, 10 in 95 %.
+
+    Attributes:
+        score: the score of all lists.
+        low: the low end of the interval.
+        high: the high end.
+        level: how often such intervals cover the truth, 0.95.
     """
 
     score: float
@@ -40,9 +46,11 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class PairedComparison:
-    """How system a differs from system b: the interval of ``score(a) - score(b)``, and the two-sided p-value of no difference.
+    """How system a differs from system b.
 
-    The p-value is None if a was tuned on these very lists, and is better on them by that alone.
+    Attributes:
+        difference: ``score(a) - score(b)`` with its interval.
+        p_value: two-sided, of no difference; None if a was tuned on these very lists, and is better on them by that alone.
     """
 
     difference: Interval

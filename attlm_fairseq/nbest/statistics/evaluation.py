@@ -99,10 +99,14 @@ def measure_lists(lists: Iterable[NbestList], metric: Metric, groups: np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One system of a comparison: its score with a 95 % interval, and its difference from the first system.
+    """One system of a comparison.
 
-    The first system and oracles have no difference. ``in_sample``: the system was tuned on these lists, so there is no
-    p-value. ``folds``: number of cross-validation folds of held-out answers, which the comparison allows for; else 0.
+    Attributes:
+        label: the system.
+        interval: its score with a 95 % interval.
+        comparison: its difference from the first system; None for the first system and oracles.
+        in_sample: whether the system was tuned on these lists, so that there is no p-value.
+        folds: number of cross-validation folds of held-out answers, which the comparison allows for; else 0.
     """
 
     label: str

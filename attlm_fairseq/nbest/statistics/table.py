@@ -29,7 +29,13 @@ def as_table(rows: Sequence[Row], metric: ScoreOfSums, against: str) -> str:
 
 @dataclass(frozen=True)
 class ErrorCounts:
-    """The errors of a system: the sums of the edits of its answers, and how many of its lists have errors."""
+    """The errors of a system.
+
+    Attributes:
+        edits: the sums over its answers: substitutions, deletions, insertions and length of the references.
+        wrong: number of lists with errors.
+        lists: number of lists.
+    """
 
     edits: Edits
     wrong: int
