@@ -16,7 +16,7 @@ from attlm_fairseq.verbs.arguments import FilePath, check_file
 
 
 def sample(
-    lm: FilePath,
+    lm: FilePath | DecoderLM,
     number: int = 10,
     prefix: str = "",
     *,
@@ -28,13 +28,13 @@ def sample(
     """Draw sentences from a neural LM, one at a time.
 
     Args:
-        lm: a checkpoint of fairseq-train or a folder of ``attlm export``.
+        lm: a checkpoint of fairseq-train, a folder of ``attlm export``, or a ``DecoderLM``, which is loaded already.
         number: number of sentences. The n-th sentence depends only on the seed, not on ``number``.
         prefix: the words that each sentence begins with.
         options: temperature, top-k, top-p, length.
         seed: random seed.
         dictionary: ``dict.txt`` of a checkpoint; None to look next to the checkpoint and in its data folder.
-        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        device: ``cpu``, ``cuda`` or ``cuda:N``. A ``DecoderLM`` stays on its own.
 
     Returns:
         An iterator over the sentences with their log-probabilities (natural log).
@@ -42,13 +42,14 @@ def sample(
     Raises:
         InputError: a file cannot be read or is not a neural LM, an argument is of another type, or the prefix is not UTF-8.
     """
-    check_file(lm, None)
     require_whole_number("number", number)
     require_type("value of seed", seed, Integral, "a whole number")
     require_type("value of options", options, (SamplingOptions, NoneType), "SamplingOptions(..)")
     require_utf8(prefix, "--prefix")
-    model = DecoderLM.load(Path(lm), None if dictionary is None else Path(dictionary), device)
+    if not isinstance(lm, DecoderLM):
+        check_file(lm, None)
+        lm = DecoderLM.load(Path(lm), None if dictionary is None else Path(dictionary), device)
     words = prefix.split()
-    if missing := [word for word, token in zip(words, model.vocabulary.ids(words), strict=True) if token == UNK]:
+    if missing := [word for word, token in zip(words, lm.vocabulary.ids(words), strict=True) if token == UNK]:
         note(f"unknown to the LM, which reads <unk> in their place: {', '.join(map(visible, missing))}")
-    return sample_sentences(model, number, prefix=words, options=options, seed=seed)
+    return sample_sentences(lm, number, prefix=words, options=options, seed=seed)

@@ -10,6 +10,7 @@ import torch
 from click.testing import CliRunner
 from lm_files import write_checkpoint
 
+import attlm_fairseq as attlm
 from attlm_cli.main import main
 from attlm_fairseq.checkpoints.vocabulary import BOS, PAD, UNK
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
@@ -93,10 +94,13 @@ def test_the_same_for_a_seed_however_many(path):
     lm = DecoderLM.load(path)
     samples = list(sample_sentences(lm, 150, seed=3))
     assert samples == list(sample_sentences(lm, 150, seed=3))
-    assert [sample.words for sample in samples[:70]] == [sample.words for sample in sample_sentences(lm, 70, seed=3)]
+    assert [drawn.words for drawn in samples[:70]] == [drawn.words for drawn in sample_sentences(lm, 70, seed=3)]
     assert samples != list(sample_sentences(lm, 150, seed=4))
     assert list(sample_sentences(lm, 0)) == []
     assert isinstance(samples[0], Sample)
+    of_file = [drawn.words for drawn in attlm.sample(path, 3, "the", seed=3)]
+    path.unlink()
+    assert [drawn.words for drawn in attlm.sample(lm, 3, "the", seed=3)] == of_file  # an LM that is loaded needs no file
 
 
 def test_the_command(path):
