@@ -9,7 +9,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_type, shown
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.metrics import make_metric as metric_of_name
@@ -23,7 +23,7 @@ from attlm_fairseq.scoring.lm_spec import LMSpec, check_name, parsed
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline, text_pipeline
 from attlm_fairseq.text.pipeline import NO_STEPS
-from attlm_fairseq.verbs.arguments import FilePath, plain_weights, require_by_name, require_type, shown
+from attlm_fairseq.verbs.arguments import FilePath, plain_weights, require_by_name
 from attlm_fairseq.verbs.decision_choice import DecisionChoice
 
 if TYPE_CHECKING:
