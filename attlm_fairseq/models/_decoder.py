@@ -416,8 +416,8 @@ def check_another_task(cfg: LanguageModelConfig, task: FairseqTask) -> None:
 def warn_of_slow_bfloat16() -> None:
     if not has_bfloat16_instructions():
         logger.warning("--compute-dtype bf16: this CPU has no instructions for bfloat16: products are computed in float32, which is faster")
-    elif times := slower_in_bfloat16():
-        logger.warning(f"--compute-dtype bf16: on this CPU products in bfloat16 take {times:.1f} times as long as in float32: leave it out")
+    elif slower_in_bfloat16():
+        logger.warning("--compute-dtype bf16: on this CPU products in bfloat16 take longer than in float32: leave it out")
 
 
 def preset(name: str, model: type[MemoryLanguageModel], **defaults: Any) -> None:

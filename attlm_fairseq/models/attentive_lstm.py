@@ -20,7 +20,7 @@ from attlm_fairseq.checkpoints.fairseq_loading import FROM_CHECKPOINT
 from attlm_fairseq.checkpoints.reading import check_finite
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import IncrementalDecoder, LSTMLanguageModelConfig, fitting, refuse_model_options, stored_state
-from attlm_fairseq.modules.families import FAMILIES, build_language_model
+from attlm_fairseq.modules.families import OWN_FAMILIES, build_language_model
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.recurrence.weighted_average import WeightedAverage
 from attlm_fairseq.modules.source_attention import SourceAttention
@@ -35,9 +35,9 @@ FOR_LANGUAGE_MODELS_ALONE = (
 
 def decoder_options() -> list[tuple[str, Any, Any]]:
     """Return the options of all decoder families, once each, as fields of a dataclass."""
-    for family in FAMILIES:  # the module of the same name registers each family
+    for family in OWN_FAMILIES:  # the module of the same name registers each family
         import_module(f"attlm_fairseq.models.{family}")
-    configs = [LSTMLanguageModelConfig, *(MODEL_DATACLASS_REGISTRY[family] for family in FAMILIES)]
+    configs = [LSTMLanguageModelConfig, *(MODEL_DATACLASS_REGISTRY[family] for family in OWN_FAMILIES)]
     options: dict[str, Any] = {}
     for config in configs:
         for name, option in config.__dataclass_fields__.items():
@@ -53,7 +53,7 @@ class EncoderConfig(LSTMLanguageModelConfig):
     decoder_family: str = field(
         default="attentive_lstm_lm",
         metadata={
-            "choices": FAMILIES,
+            "choices": OWN_FAMILIES,
             "help": "architecture of the language model in the decoder; plain_lstm_lm has no memory of its earlier states",
         },
     )

@@ -7,6 +7,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple, cast
 
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.memory import (
     AttentiveReader,
@@ -53,7 +54,11 @@ FAMILIES = {
     "mogrifier_lstm_lm": Family(Mogrifier, PlainReader),
     "attentive_mogrifier_lm": Family(Mogrifier, AttentiveReader),
 }
-"""Families by name. A preset is called ``<family>_<table row>``; its family is the longest name here that is its prefix."""
+"""Families by name. A preset is called ``<family>_<table row>``; its family is the longest name here with which it begins so.
+Packages may add others."""
+
+OWN_FAMILIES = tuple(FAMILIES)
+"""The families of this package."""
 
 RECIPES = {
     "awd_lstm_lm": "plain_lstm_lm",
@@ -95,7 +100,14 @@ def _load_entry_points() -> bool:
     """Import the modules of the entry points. Return whether there are any."""
     found = entry_points(group=ENTRY_POINTS)
     for point in found:
-        point.load()
+        try:
+            point.load()
+        except (Exception, SystemExit) as error:
+            package = point.dist.name if point.dist is not None else "an installed package"
+            raise InputError(
+                f"{package} adds models by the entry point {point.name} = {point.value} ({ENTRY_POINTS}), which cannot be imported: "
+                f"{type(error).__name__}: {error}; mend or uninstall it"
+            ) from error
     return bool(found)
 
 

@@ -119,8 +119,8 @@ def load_lm_files(
 
         if not has_bfloat16_instructions():
             note(f"WARNING: {name}: bfloat16: this CPU has no instructions for it. float32, the default, is faster")
-        elif times := slower_in_bfloat16():
-            note(f"WARNING: {name}: bfloat16: on this CPU products take {times:.1f} times as long as in float32, the default")
+        elif slower_in_bfloat16():
+            note(f"WARNING: {name}: bfloat16: on this CPU products take longer than in float32, the default")
     if set(kinds) == {"attlm"}:
         from attlm_fairseq.scoring.neural import NeuralScorer
 

@@ -48,8 +48,8 @@ def expanded_for_tuning(
             f"note: {spec.table} was learned from these lists: here each list has what was learned from the other folds (jack-knifing), "
             "without rows that were edited by hand. Lists that it was not learned from need no folds"
         )
-    if spec.phrases:
-        note_phrases(SimilarPhrases.load(spec.phrases), lists, expanded)
+    if (phrases := spec.read_phrases()) is not None:
+        note_phrases(phrases, lists, expanded)
     return expanded
 
 

@@ -139,8 +139,8 @@ def run_config(
     if context is not None:
         changes["context"] = parse_context(context) if isinstance(context, str) else context
     sources = {"table": corrections, "phrases": phrases, "corrector": corrector}
-    for name, file in sources.items():
-        require_type(name, file, (str, os.PathLike, NoneType), "the name of a file; in_memory() of the configuration reads it once")
+    for name, file in zip(("corrections", "phrases", "corrector"), sources.values(), strict=True):
+        require_type(f"value of {name}", file, (str, os.PathLike, NoneType), "the name of a file, which in_memory() reads once")
     of_candidates: dict[str, Any] = {name: Path(os.fspath(file)) for name, file in sources.items() if file is not None}
     of_corrector = {"corrector_languages": corrector_languages, "corrector_prefix": corrector_prefix}
     changes["candidates"] = run.candidates.changed(**of_candidates, **of_corrector, candidates=candidates)

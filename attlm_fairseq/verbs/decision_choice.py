@@ -34,7 +34,7 @@ class DecisionChoice:
             InputError: there is no such rule, a scale is given but the rule is ``max``, or a text step lacks a file or a package.
         """
         configured, changed = run.decision, run.weights | self.weights
-        rule = self.rule or configured.rule
+        rule = configured.rule if self.rule is None else self.rule
         if self.scale is not None and rule == "max":
             raise InputError("--scale is of the posteriors that --mbr and --consensus use; the maximum has none")
         if rule == "max" and self.rule is None and (external := [name for name in configured.scales if name.startswith(EXTERNAL_RULE)]):
@@ -48,6 +48,7 @@ class DecisionChoice:
             configured,
             rule=rule,
             scale=scale,
+            scales={**configured.scales, **({} if configured.rule == "max" else {configured.rule: configured.scale})},
             text=(own if same and not metric.text.steps else compared_text(metric, own)).load(),
             tokenize=configured.tokenize if same and not tokenize_too else loss_tokenizer(metric, configured.tokenize),
         )

@@ -14,7 +14,6 @@ from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.corrections import warn_of_part
-from attlm_fairseq.nbest.corrections.table_file import read_table
 from attlm_fairseq.nbest.fingerprints import LEARNED_SHARE
 from attlm_fairseq.nbest.line_matching import By
 from attlm_fairseq.nbest.metrics import EditRate, Edits, Metric
@@ -257,8 +256,9 @@ def _in_sample(
     reasons = []
     if run.tuned_on_these(run.weights, references):
         reasons.append("weights were tuned on these lists")
-    if labels and run.adds_candidates and run.candidates.table is not None:
-        share = read_table(run.candidates.table).share_of(references)
+    learned = run.candidates.read_table() if labels and run.adds_candidates else None
+    if learned is not None and run.candidates.table is not None:
+        share = learned.share_of(references)
         warn_of_part(run.candidates.table, share)
         if share > LEARNED_SHARE:
             reasons.append("corrections were learned from these lists")

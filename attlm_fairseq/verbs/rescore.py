@@ -23,7 +23,6 @@ from attlm_fairseq.nbest.formats import (
     NbestFormat,
     find_target,
     holding_new,
-    source_of,
     write_nbest,
     write_one_best,
 )
@@ -273,9 +272,5 @@ def _list_writer(form: NbestFormat | NbestFolderFormat | None, path: str, to: st
     is_other = form is None or target.name != form.name
     if run.adds_candidates or is_other:
         when = f"in {target.name}" if is_other else "with added candidates"
-
-        def keeps(nbest: NbestList) -> bool:
-            return target.keeps(nbest) or (form is None and source_of(nbest) is target)  # a program's lists may be those of a file
-
-        return _Writer(lambda lists: write_nbest(expanded_for(lists, keeps, when), target, path), confidence)
+        return _Writer(lambda lists: write_nbest(expanded_for(lists, target.keeps, when), target, path), confidence)
     return _Writer(lambda lists: write_nbest(lists, target, path), confidence)

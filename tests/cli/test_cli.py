@@ -674,14 +674,14 @@ def test_every_command_tells_what_a_lower_precision_did(folder):
         assert f"No such option '{option[0]}'" in run("attention", "a", "--lm", "lm.pt", *option, code=2).stderr
 
 
-@pytest.mark.parametrize(("instructions", "times"), [(True, 0.0), (True, 1.76), (False, 0.0)])
-def test_a_warning_says_where_bfloat16_is_slower(folder, monkeypatch, instructions, times):
+@pytest.mark.parametrize(("instructions", "slow"), [(True, False), (True, True), (False, False)])
+def test_a_warning_says_where_bfloat16_is_slower(folder, monkeypatch, instructions, slow):
     monkeypatch.setattr("attlm_fairseq.modules.kernels.products.has_bfloat16_instructions", lambda: instructions)
-    monkeypatch.setattr("attlm_fairseq.modules.kernels.products.slower_in_bfloat16", lambda: times)
+    monkeypatch.setattr("attlm_fairseq.modules.kernels.products.slower_in_bfloat16", lambda: slow)
     without = "WARNING: lm: bfloat16: this CPU has no instructions for it. float32, the default, is faster"
-    slower = "WARNING: lm: bfloat16: on this CPU products take 1.8 times as long as in float32, the default"
+    slower = "WARNING: lm: bfloat16: on this CPU products take longer than in float32, the default"
     stderr = run("ppl", "text", "--lm", "lm.pt", "--precision", "bfloat16").stderr
-    assert (without in stderr, slower in stderr) == (not instructions, bool(times))
+    assert (without in stderr, slower in stderr) == (not instructions, slow)
     assert "WARNING" not in run("ppl", "text", "--lm", "lm.pt").stderr
     assert "WARNING" not in run("ppl", "text", "--kenlm", "lm.arpa", "--precision", "bfloat16").stderr
 

@@ -34,6 +34,7 @@ from attlm_fairseq.text import parse_steps
 
 LISTS = [[("sat the cat", -0.2), ("the cat sat", -0.3)], [("mat a", -0.2), ("a mat", -0.3)]]
 REFERENCES = ["the cat sat", "a mat"]
+SKIPPING = attlm.DeviceConfig(normaliser="none")
 QUICK = attlm.TuneOptions(folds=0, restarts=0)
 
 
@@ -57,24 +58,31 @@ def test_rescored_lists_are_measured_in_their_new_order(folder):
         assert attlm.tune(lists, REFERENCES, options=QUICK).rows[0].interval.score == 0.0
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("jsonl", '{"id": "u", "typed": 1, "hyps": [{"text": "a", "scores": {"am": -1}}, {"text": "b", "scores": {"am": -2}}]}\n'),
-        ("json", '[{"id": "u", "typed": 1, "nbest": [{"text": "a", "am": -1, "more": 2}, {"text": "b", "am": -2}]}]\n'),
-        ("csv", "id,text,am,typed\nu,a,-1,1\nu,b,-2,1\n"),
-    ],
-)
-def test_both_ways_to_write_rescored_lists_keep_what_else_their_file_says(tmp_path, name, text):
-    (tmp_path / "read").write_text(text)
-    lists = attlm.read_nbest(tmp_path / "read")
-    weights = {"am": -1.0}
-    attlm.rescore(lists, weights=weights, output=attlm.RescoreOutput(tmp_path / "one", name))
-    attlm.write_nbest(attlm.rescore(lists, weights=weights).lists, tmp_path / "other", name)
-    attlm.rescore(tmp_path / "read", weights=weights, output=tmp_path / "of file")
-    written = [(tmp_path / file).read_bytes() for file in ("one", "other", "of file")]
-    assert written[0] == written[1] == written[2]
-    assert b"typed" in written[0]
+@pytest.mark.parametrize("write", ["write_nbest", "rescore"])
+def test_lists_of_two_tables_keep_their_scores(tmp_path, write):
+    """The columns of the second are in another order."""
+    (tmp_path / "a.csv").write_text("id,text,am,lm\nu1,a,-1,-50\nu1,b,-2,-60\n")
+    (tmp_path / "b.csv").write_text("id,text,lm,am\nv1,c,-50,-1\nv1,d,-60,-2\n")
+    lists, out = attlm.read_nbest(tmp_path / "a.csv") + attlm.read_nbest(tmp_path / "b.csv"), tmp_path / "out.csv"
+    if write == "rescore":
+        attlm.rescore(lists, weights={"rank": -1.0}, output=attlm.RescoreOutput(out, "csv"))
+    else:
+        attlm.write_nbest(lists, out)
+    assert [nbest.hypotheses[0].scores for nbest in attlm.read_nbest(out)] == [{"am": -1.0, "lm": -50.0}] * 2
+
+
+@pytest.mark.parametrize("change", ["text", "new"])
+@pytest.mark.parametrize("name", ["jsonl", "json", "csv", "moses", "plain"])
+def test_lists_of_which_one_is_new_are_rescored_and_written(tmp_path, name, change):
+    first = [attlm.NbestList(str(n), [attlm.Hypothesis(text, {"am": -1.0}) for text in ("a", "b")]) for n in range(3)]
+    attlm.write_nbest(first, tmp_path / "in", name)
+    lists = attlm.read_nbest(tmp_path / "in", format=name)
+    if change == "text":
+        lists[1].hypotheses[0].text = "c"
+    else:
+        lists[1] = attlm.NbestList("1", [attlm.Hypothesis("c", {"am": -1.0})])
+    attlm.rescore(lists, weights={"rank": -1.0}, output=attlm.RescoreOutput(tmp_path / "out", name))
+    assert [nbest.hypotheses[0].text for nbest in attlm.read_nbest(tmp_path / "out", format=name)] == ["a", "c", "a"]
 
 
 @pytest.mark.parametrize("to", ["jsonl", "json", "moses", "csv", "srilm", "1best", "1best-kaldi", "ctm"])
@@ -189,17 +197,20 @@ def test_files_of_corrections_are_read_once(folder, output):
     Path("names.txt").write_text("cat\n")
     config = attlm.run_config(corrections="table.tsv", phrases="names.txt", weights={"corrections": 1.0, "score": 1.0})
     expected, service = attlm.rescore(LISTS, config=config), config.in_memory()
-    for name in ("table.tsv", "names.txt"):
+    measured = attlm.evaluate(LISTS, REFERENCES, config=config)
+    for name in ("table.tsv", "table.arpa", "names.txt"):
         Path(name).unlink()
+    assert str(attlm.evaluate(LISTS, REFERENCES, config=service)) == str(measured)
+    assert service.candidates.read_phrases() is service.candidates.load().phrase_list
     found = attlm.rescore(LISTS, config=attlm.run_config(service, candidates=20), output=output and attlm.RescoreOutput(output, "jsonl"))
     lists = attlm.read_nbest(output) if output else found.lists
     assert any(len(nbest.hypotheses) > len(before) for nbest, before in zip(lists, LISTS, strict=True))
     texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in lists]
     assert texts == [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in expected.lists]
-    assert service.in_memory() == service
+    assert service.in_memory().candidates.loaded is service.candidates.loaded
     with pytest.raises(attlm.InputError, match=r"table\.tsv: cannot be read: there is no such file"):
         attlm.run_config(service, corrections="table.tsv")
-    with pytest.raises(attlm.InputError, match=r"expected the name of a file; in_memory\(\)"):
+    with pytest.raises(attlm.InputError, match=r"the value of corrections is .*: expected the name of a file, which in_memory\(\)"):
         attlm.run_config(corrections=attlm.learn_corrections(LISTS, REFERENCES))
 
 
@@ -221,6 +232,32 @@ def test_a_conversation_may_arrive_sentence_by_sentence(folder, options):
         assert one_by_one[-1].total != pytest.approx(alone[-1].hypotheses[0].total, abs=1e-4)
         with pytest.raises(attlm.InputError, match=r"n is not loaded, so it can be after no sentence: take .* in_memory\(\)"):
             config.after(["the cat"])
+
+
+def test_scores_after_other_sentences_are_not_continued_from(folder):
+    """The scores so far of an interrupted run are of the sentences that were before it."""
+    texts = ("the cat sat", "the dog")
+    lists = [attlm.NbestList(str(n), [attlm.Hypothesis(f"{text} {n}", {"am": -1.0}) for text in texts]) for n in range(900)]
+    service = attlm.run_config(lms={"n": "lm.pt"}, weights={"n": 1.0}).in_memory()
+    once, twice = service.after(["the cat sat"]), service.after(["a dog ran", "the cat sat on"])
+
+    def broken_off():
+        yield from lists[:800]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        attlm.rescore(broken_off(), config=once, output=attlm.RescoreOutput("out.jsonl", "jsonl"))
+    attlm.rescore(lists, config=twice, output=attlm.RescoreOutput("out.jsonl", "jsonl"))
+    expected = [nbest.hypotheses[0].lm_scores["n"] for nbest in attlm.rescore(lists, config=twice).lists]
+    assert [nbest.hypotheses[0].scores["n"] for nbest in attlm.read_nbest("out.jsonl")] == pytest.approx(expected, abs=1e-5)
+
+
+def test_phrases_in_memory_reach_other_processes(folder):
+    Path("names.txt").write_text("cat\n")
+    service = attlm.run_config(phrases="names.txt", weights={"corrections": 1.0, "score": 1.0}).in_memory()
+    expected = attlm.rescore(LISTS, config=service).lists
+    found = attlm.rescore(LISTS, config=attlm.run_config(service, devices="cpu:2")).lists
+    assert [nbest.hypotheses for nbest in found] == [nbest.hypotheses for nbest in expected]
 
 
 def mixed(lms):
@@ -428,7 +465,11 @@ def test_wrong_arguments_are_named(folder):
         r"found the line \['a'": lambda: attlm.perplexity([["a", "b"]], {"n": "lm.arpa"}),
         "there is no sentence to measure": lambda: DecoderLM.load("lm.pt").deviation([]),
         "device 'gpu'": lambda: DecoderLM.load("lm.pt", device="gpu"),
-        "the decision is 'mbr-wer'": lambda: attlm.run_config(decision="mbr-wer"),
+        "the decision is 5": lambda: attlm.run_config(decision=5),
+        "rule '': expected one of max": lambda: attlm.run_config(decision=""),
+        "the value of sentences is 'the cat'": lambda: attlm.run_config().after("the cat"),
+        r"the sentence is \['the', 'cat'\]": lambda: attlm.run_config().after([["the", "cat"]]),
+        "--normaliser does not go with sentences before": lambda: attlm.run_config(devices=SKIPPING).after(["a"]),
         "the context is 5": lambda: attlm.run_config(context=5),
         "the configuration is {}": lambda: attlm.rescore(LISTS, config={}),
         "found the text step 5": lambda: attlm.run_config(text=5),

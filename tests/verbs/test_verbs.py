@@ -256,6 +256,7 @@ def test_a_rule_by_its_name_keeps_what_was_tuned_for_it(folder, rule, option, sc
     run("rescore", "three.jsonl", "--config", "tuned.toml", *option, "-o", "told.txt", "--to", "1best")
     assert [nbest.hypotheses[0].text for nbest in found.lists] == Path("told.txt").read_text().splitlines() == ["A"]
     assert attlm.run_config("tuned.toml", decision=attlm.Decision(rule)).decision.scale == 1.0  # a whole Decision replaces it
+    assert attlm.run_config(attlm.run_config("tuned.toml", decision="max"), decision=rule).decision.scale == scale
     with pytest.raises(attlm.InputError, match="rule 'mbr-war': expected one of max, "):
         attlm.run_config("tuned.toml", decision="mbr-war")
 

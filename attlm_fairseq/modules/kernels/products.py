@@ -5,6 +5,7 @@ Shapes: N rows, K columns of both factors, M outputs.
 
 from __future__ import annotations
 
+import math
 import time
 from functools import cache
 from typing import Any
@@ -113,24 +114,21 @@ def has_bfloat16_instructions() -> bool:
 
 
 @cache
-def slower_in_bfloat16() -> float:
-    """Return how many times as long as in float32 a large product takes in bfloat16 on this CPU; 0 means that it is not slower.
+def slower_in_bfloat16() -> bool:
+    """Return whether a large product takes longer in bfloat16 than in float32 on this CPU.
 
-    It is measured, the best of four of each: CPUs with instructions for bfloat16 take 0.2 (AMX), 0.5 (AMD) or 1.8 times as long (Intel
+    It is measured, the best of ten of each: CPUs with instructions for bfloat16 take 0.2 (AMX), 0.5 (AMD) or 1.8 times as long (Intel
     without AMX).
     """
-
-    def seconds(dtype: torch.dtype) -> float:
-        rows, weight = torch.ones(512, 640, dtype=dtype), torch.ones(640, 640, dtype=dtype)
-        taken = []
-        for _ in range(5):
+    factors = {dtype: (torch.ones(512, 640, dtype=dtype), torch.ones(640, 640, dtype=dtype)) for dtype in (torch.bfloat16, torch.float32)}
+    best = dict.fromkeys(factors, math.inf)
+    for turn in range(11):
+        for dtype, (rows, weight) in factors.items():  # by turns, because other work on the machine comes and goes
             begun = time.perf_counter()
             rows @ weight
-            taken.append(time.perf_counter() - begun)
-        return min(taken[1:])  # the first one compiles the kernel
-
-    times = seconds(torch.bfloat16) / seconds(torch.float32)
-    return times if times > 1.2 else 0.0
+            if turn:  # the first one compiles the kernel
+                best[dtype] = min(best[dtype], time.perf_counter() - begun)
+    return best[torch.bfloat16] > 1.2 * best[torch.float32]
 
 
 @cache

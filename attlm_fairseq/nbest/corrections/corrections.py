@@ -149,6 +149,11 @@ class Corrections(Table):
             return None
         return next(iter(Search(self._search_lm, 1).best(self.channel.edges(words))), None)
 
+    def in_memory(self) -> Corrections:
+        """Return this object, with its LM read, so that the file may change or go. Raises InputError if the file is wrong."""
+        _ = self.channel, self._search_lm  # which remember what they have read
+        return self
+
     @cached_property
     def channel(self) -> Channel:
         """Return the sources of candidates, ready for lists."""

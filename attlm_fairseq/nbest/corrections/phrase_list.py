@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,10 @@ REMEMBERED = 1 << 16
 @dataclass(frozen=True)
 class SimilarPhrases(PhraseList):
     """The phrases of a file, with what is needed to find them by their spelling."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: not what is made of it when it is used."""
+        return {part.name: getattr(self, part.name) for part in fields(self)}
 
     def edges(self, words: Sequence[str], begin: int, last: int) -> Iterator[Edge]:
         """Yield the phrases that may stand in the place of what begins at a word. ``words`` are bounded, ``last`` is the place of END.

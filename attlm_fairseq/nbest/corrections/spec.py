@@ -15,6 +15,7 @@ from attlm_fairseq.nbest.corrections.corrector import Corrector
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
 from attlm_fairseq.nbest.corrections.jackknife import by_folds, folds_of
 from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
+from attlm_fairseq.nbest.corrections.table_file import Table, read_table
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.tuning.folds import FOLDS
@@ -69,7 +70,17 @@ class CandidateSpec:
 
     def in_memory(self) -> CandidateSpec:
         """Return this with its files read. Raises InputError as ``load``."""
-        return replace(self, loaded=self.load()) if self.anything else self
+        return replace(self, loaded=self.load().in_memory()) if self.anything else self
+
+    def read_table(self) -> Table | None:
+        """Return the table alone; None if there is none. Raises InputError if its file is wrong."""
+        return None if self.table is None else self.loaded or read_table(self.table)
+
+    def read_phrases(self) -> SimilarPhrases | None:
+        """Return the phrases alone; None if there are none. Raises InputError if their file is wrong."""
+        if self.phrases is None:
+            return None
+        return SimilarPhrases.load(self.phrases) if self.loaded is None else self.loaded.phrase_list
 
     def load(self) -> Corrections:
         """Read the files, unless they are in memory.
@@ -80,7 +91,7 @@ class CandidateSpec:
         """
         if self.loaded is not None:
             return self.loaded
-        phrases = SimilarPhrases.load(self.phrases) if self.phrases else None
+        phrases = self.read_phrases()
         corrections = Corrections.load(self.table) if self.table else without_table()
         corrector = Corrector.load(self.corrector, self.corrector_languages, self.corrector_prefix) if self.corrector else None
         return replace(corrections, phrase_list=phrases, corrector=corrector)

@@ -81,11 +81,19 @@ def current(lists: Iterable[NbestList], keeps: Callable[[NbestList], bool]) -> I
 
 
 def all_current(lists: Sequence[NbestList], keeps: Callable[[NbestList], bool]) -> Sequence[NbestList]:
-    """Return lists to write. If one has changed and is not of ``keeps``, all come as new lists, so that one output has one form."""
-    if changed := sum(has_changed(nbest) and not keeps(nbest) for nbest in lists):
-        _tell(changed)
-        return list(map(as_new, lists))
-    return lists
+    """Return lists to write, all of them as new lists if one has changed and is not of ``keeps``, so that one output has one form.
+
+    So do lists of files with different beginnings, such as headers of tables: the columns of one are not those of the other.
+    """
+    changed = sum(has_changed(nbest) and not keeps(nbest) for nbest in lists)
+    files = {id(nbest.verbatim.file): nbest.verbatim.file for nbest in lists if nbest.verbatim is not None}
+    beginnings = {(file.format, file.framing, file.start.strip()) for file in files.values()}
+    if not changed and len(beginnings) < 2:
+        return lists
+    _tell(changed)
+    if not changed:
+        note("note: the lists are of files that begin differently: only ids, references, texts and scores are written")
+    return list(map(as_new, lists))
 
 
 def expanded_for(

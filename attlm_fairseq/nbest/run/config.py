@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_several, require_type
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.confidence import Confidence
 from attlm_fairseq.nbest.decision.decision import Decision
@@ -173,18 +173,30 @@ class RunConfig:
             lms=tuple(lm.in_memory(self.device) for lm in self.lms),
             text=self.text.in_memory(),
             decision=replace(self.decision, text=self.decision.text.in_memory()),
+            metric=replace(self.metric, text=self.metric.text.in_memory()),
             candidates=self.candidates.in_memory(),
         )
 
-    def after(self, sentences: Sequence[str]) -> RunConfig:
+    def after(self, sentences: Iterable[str]) -> RunConfig:
         """Return the run with its LMs after these sentences, for a conversation whose sentences arrive one by one.
 
-        Each list is then scored as if the sentences, after the text steps of each LM, stood before it. LMs that read single sentences,
-        such as n-gram LMs, stay as they are.
+        LMs that read single sentences, such as n-gram LMs, stay as they are.
+
+        Args:
+            sentences: texts as those of lists, to which the text steps of each LM are applied.
+
+        Returns:
+            The run. Each list that it scores has these sentences before it. Its outputs are not continued after an interruption.
 
         Raises:
-            InputError: an LM is not loaded (see ``in_memory``), or it is a translation model.
+            InputError: an LM is not loaded (see ``in_memory``), an argument is of another type, or the run leaves out the normaliser.
         """
+        require_several("sentences", sentences, "a list of texts")
+        sentences = list(sentences)
+        for sentence in sentences:
+            require_type("sentence", sentence, str, "a text")
+        if any(device.normaliser != "exact" for device in self.devices):
+            raise InputError("--normaliser does not go with sentences before: leave it out")
         texts = {member.name: text for mixture in self.lms if mixture.mixture for member, text in self._members(mixture)} | self.texts
         changed = []
         for lm in self.lms:

@@ -49,8 +49,11 @@ class ScoreCache:
 
     @classmethod
     def of_output(cls, output: str, run: RunConfig, device: DeviceConfig, features: Iterable[str]) -> ScoreCache:
-        """Return the cache next to an output, ``OUTPUT.unfinished``; none for standard output, devices and pipes."""
-        if is_stream(output):
+        """Return the cache next to an output, ``OUTPUT.unfinished``; none for standard output, devices and pipes.
+
+        Nor is there one for LMs after other sentences, of which their signatures do not tell.
+        """
+        if is_stream(output) or any(lm.loaded is not None and lm.loaded.changed for lm in run.lms):
             return cls(None)
         settings = {"precision": device.precision, "memory": device.memory, "device": device.device.partition(":")[0]}
         settings |= {} if device.normaliser == "exact" else {"normaliser": device.normaliser, "weights": dict(run.weights)}
