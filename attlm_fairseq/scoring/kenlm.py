@@ -21,7 +21,7 @@ from attlm_fairseq.scoring.kenlm_files import load_kenlm, read_ngram_counts, rea
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
-MISSING_LOG10 = -99.0  # log10 p(<unk>) up to this stands for none: KenLM's -100 if a file lacks <unk>, and SRILM's -99 for 0
+MISSING_LOG10 = -99.0  # log10 p up to this stands for none: KenLM's -100 if a file lacks <unk>, and SRILM's -99 for 0
 MAX_LOG_PROB = 1e-3  # ln p of a word or sentence above this is more than rounding; quantised models stay below 0, too
 
 
@@ -52,11 +52,13 @@ class KenLM:
             words: the model's vocabulary; needed only to list the words of a binary file.
 
         Raises:
-            InputError: the file is missing or broken.
+            InputError: the file is missing or broken, or has no sentence end.
         """
         self.path = Path(path)
         self._words = words
         self.model = load_kenlm(self.path)
+        if END not in self.model:
+            raise InputError(f"has no {END}, so it cannot score the end of a sentence: estimate it from sentences", path=self.path)
         self.file = FileHash(self.path.absolute())
         self.order: int = self.model.order
         self._histories: WeakValueDictionary[kenlm.State, NgramHistory] = WeakValueDictionary()
@@ -149,7 +151,8 @@ class KenLMScorer(Scorer):
     """An n-gram model as a Scorer: ``ln p(w_i | <s> w_1 .. w_{i-1})`` and ``ln p(</s> | ..)``, each word looked up as given.
 
     Unknown words are scored as ``<unk>``, whose probability applies to each of them. So are ``<s>`` and ``</s>`` among the
-    words of a sentence: KenLM would otherwise take them for its symbols.
+    words of a sentence: KenLM would otherwise take them for its symbols. Words to which the model gives no probability, as SRILM
+    writes it (-99), keep that score and count as unknown.
     """
 
     def __init__(self, path: Path, name: str = "kenlm") -> None:
@@ -179,7 +182,7 @@ class KenLMScorer(Scorer):
                 raise not_a_word(word)
             event = model.BaseFullScore(state, token, following)
             log_probs.append(event.log_prob * LN_10)
-            oov.append(event.oov)
+            oov.append(event.oov or event.log_prob <= MISSING_LOG10)
             state, following = following, state
         self._met_unknown = self._met_unknown or any(oov)
         log_probs.append(model.BaseScore(state, END, following) * LN_10)

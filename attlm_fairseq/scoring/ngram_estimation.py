@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.files import TextSource, own_folder, remove_left_behind
 from attlm_fairseq.scoring.kenlm_files import gist, read_ngram_counts
 from attlm_fairseq.scoring.kenlm_programs import find_program
@@ -73,7 +73,8 @@ class NgramOptions:
         vocabulary_pad: share p(<unk>) as if the vocabulary had this many words. Not with ``unk_in_text``.
 
     Raises:
-        InputError: ``vocabulary_pad`` with ``unk_in_text``: ``<unk>`` is then one event, not one of many types.
+        InputError: ``vocabulary_pad`` is no whole number from 1 up, or is given with ``unk_in_text``: ``<unk>`` is then one event, not
+            one of many types.
     """
 
     memory: str = "1G"
@@ -83,6 +84,8 @@ class NgramOptions:
     vocabulary_pad: int | None = None
 
     def __post_init__(self) -> None:
+        if self.vocabulary_pad is not None:
+            require_whole_number("vocabulary_pad", self.vocabulary_pad, 1)
         if self.unk_in_text and self.vocabulary_pad:
             raise InputError("--vocabulary-pad shares p(<unk>) among types, but with --unk-in-text <unk> is one word: give one of them")
 

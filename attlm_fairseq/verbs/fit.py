@@ -22,6 +22,7 @@ from attlm_fairseq.scoring.cache import Cache, CacheScorer, NeuralCache, Unigram
 from attlm_fairseq.scoring.context import SENTENCES_AT_ONCE, stretches
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.lm_spec import LMSpec
+from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy
 from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.text_file import read_lines
@@ -110,11 +111,16 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Events:
-    """The words and sentence ends of a document: the LM's log-probabilities (E,), word ids (E,), features (E, F). Natural log."""
+    """The words and sentence ends of a document: the LM's log-probabilities (E,), word ids (E,), features (E, F). Natural log.
+
+    ``unknown`` (E,) says which are unknown words, whose scores are those of ``oov``, whatever the caches make of them.
+    """
 
     log_probs: np.ndarray
     words: np.ndarray
     features: np.ndarray
+    unknown: np.ndarray
+    oov: OOVPolicy = UNK
 
 
 def fit_context(
@@ -211,7 +217,7 @@ class _Fitting:
         if not find:
             scorer = replace(lm, adapt=None, neural_cache=None, unigram_cache=None).load(self.run.device)
             if scorer.scores_end:
-                self.add(lm, "alone", _ppl(list(read_documents(scorer, text, self.run.context, self.lines, features=False))))
+                self.add(lm, "alone", _ppl(list(read_documents(scorer, lm.oov, text, self.run.context, self.lines, features=False))))
             return lm
         unset: dict[str, Any] = {SETTINGS[name]: None for name in find}
         spec = replace(lm, **unset)
@@ -224,7 +230,7 @@ class _Fitting:
                 note(f"{lm.name}: adapt is removed, because the temperature has changed: run `attlm fit --find adaptation` for it")
         caches = {"neural-cache", "unigram-cache"} & {*find}
         compares = bool(caches) and ("neural-cache" in find or spec.neural_cache is not None)
-        read = partial(read_documents, text=text, context=self.run.context, features=compares)
+        read = partial(read_documents, oov=lm.oov, text=text, context=self.run.context, features=compares)
         scorer = plain.load(self.run.device)
         documents = list(read(scorer, lines=self.lines))
         tell_notes([scorer])
@@ -254,7 +260,8 @@ class _Fitting:
         """Log if an LM predicts the sample better without the state of earlier sentences, as one that was trained on sentences does."""
         assert self.run.context is not None, "fit_context gives one"
         single = replace(lm, context_sentences=0).load(self.run.device)
-        carried, alone = (_ppl(list(read_documents(one, text, self.run.context, self.sample, features=False))) for one in (scorer, single))
+        of_sample = partial(read_documents, oov=lm.oov, text=text, context=self.run.context, lines=self.sample, features=False)
+        carried, alone = (_ppl(list(of_sample(one))) for one in (scorer, single))
         if alone < CLEARLY_BETTER * carried:
             note(
                 f"WARNING: {lm.name} is better on each sentence by itself, perplexity {alone:.2f}, than with the state of those before, "
@@ -291,20 +298,33 @@ class _Fitting:
         self.rows.append(FittedRow(lm.name, setting, ppl))
 
 
-def read_documents(lm: Scorer, text: TextPipeline, context: ContextSpec, lines: Iterable[str], features: bool) -> Iterator[Events]:
+def read_documents(
+    lm: Scorer, oov: OOVPolicy, text: TextPipeline, context: ContextSpec, lines: Iterable[str], features: bool
+) -> Iterator[Events]:
     """Yield the events of each document of a text, scored by the LM in context."""
     numbers = CacheScorer(lm, UnigramCache(1, 0.0))
     for documents in context.documents(lines):
         later: dict[int, Scorer] = {}
-        events: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
+        events: dict[int, list[tuple[np.ndarray, ...]]] = {}
         for stretch in stretches(documents, SENTENCES_AT_ONCE):
             requests = [(later.get(place, lm), [text.words(line.text) for line in of_document]) for place, of_document in stretch.items()]
             for place, (_, sentences), walked in zip(stretch, requests, lm.walk(requests, features), strict=True):
                 later[place] = walked.later
                 for words, score, of_events in zip(sentences, walked.scores, walked.features, strict=True):
-                    events.setdefault(place, []).append((np.array(score.log_probs), numbers.numbered(words, score), of_events))
+                    ids, unknown = numbers.numbered(words, score), np.array([*score.oov, False])
+                    events.setdefault(place, []).append((np.array(score.log_probs), ids, of_events, unknown))
         for of_document in events.values():
-            yield Events(*(np.concatenate(parts) for parts in zip(*of_document, strict=True)))
+            log_probs, ids, features_read, unknown = (np.concatenate(parts) for parts in zip(*of_document, strict=True))
+            yield Events(log_probs, ids, features_read, unknown, oov)
+
+
+def under_policy(documents: Sequence[Events], log_probs: np.ndarray) -> np.ndarray:
+    """Return the scores (E,) of all events, given their log-probabilities: those of unknown words are what the policy makes of them."""
+    policy = documents[0].oov
+    if policy.kind == "unk":
+        return log_probs
+    of_unknown = policy.value if policy.kind == "penalty" else log_probs - math.log(policy.value)
+    return np.where(np.concatenate([document.unknown for document in documents]), of_unknown, log_probs)
 
 
 def cached_in(document: Events, cache: Cache) -> np.ndarray:
@@ -335,7 +355,7 @@ def _weighted(cache: Cache, documents: Sequence[Events], before: Mixing = _no_ca
     cached = np.concatenate([cached_in(document, cache) for document in documents])
 
     def loss(weight: float) -> float:
-        return -float(afterwards(mixed(log_probs, cached, weight)).sum())
+        return -float(under_policy(documents, afterwards(mixed(log_probs, cached, weight))).sum())
 
     best = minimize_scalar(loss, bounds=(0.0, MAX_WEIGHT), method="bounded", options={"xatol": 1e-4})
     weight = round(float(best.x), 4) if best.fun < loss(0.0) else 0.0
@@ -381,7 +401,7 @@ def _best_adaptation(lm: LMSpec, fitting: _Fitting, text: TextPipeline) -> Adapt
     @cache
     def ppl(rate: float, decay: float) -> float:
         adapting = AdaptingScorer(trained, Adaptation(rate, decay, scales), carries)
-        return _ppl(list(read_documents(adapting, text, context, searched, features=False)))
+        return _ppl(list(read_documents(adapting, lm.oov, text, context, searched, features=False)))
 
     rate = min((0.0, *RATES), key=lambda rate: ppl(rate, FIRST_PULL))
     read = f"on {sum(map(len, fitting.stretches[1::2]))} lines"
@@ -403,7 +423,7 @@ def _adaptation_path(path: FilePath, name: str) -> Path:
 
 def _ppl(documents: Sequence[Events]) -> float:
     log_probs = np.concatenate([document.log_probs for document in documents])
-    return perplexity(float(log_probs.sum()), len(log_probs))
+    return perplexity(float(under_policy(documents, log_probs).sum()), len(log_probs))
 
 
 def _best_temperature(spec: LMSpec, run: RunConfig, text: TextPipeline, lines: list[str]) -> float:
@@ -414,7 +434,7 @@ def _best_temperature(spec: LMSpec, run: RunConfig, text: TextPipeline, lines: l
 
     def loss(temperature: float) -> float:
         lm = replace(spec, temperature=temperature).load(run.device)
-        return math.log(_ppl(list(read_documents(lm, text, context, lines, features=False))))
+        return math.log(_ppl(list(read_documents(lm, spec.oov, text, context, lines, features=False))))
 
     best = minimize_scalar(loss, bounds=TEMPERATURES, method="bounded", options={"xatol": 0.01})
     return round(float(best.x), 3)

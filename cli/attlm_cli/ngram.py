@@ -21,7 +21,9 @@ from attlm_fairseq.verbs.ngram import estimate_ngram
 )
 @cloup.option("-n", "--order", default=3, show_default=True, help="Order of the model: length of its longest n-grams.")
 @cloup.option("--discount-fallback", is_flag=True, help="Use fixed discounts if TEXT is too small to estimate them.")
-@cloup.option("--vocabulary-pad", type=int, help="Divide p(<unk>) as if the vocabulary had this many types (lmplz --vocab_pad).")
+@cloup.option(
+    "--vocabulary-pad", type=click.IntRange(1), help="Divide p(<unk>) as if the vocabulary had this many types (lmplz --vocab_pad)."
+)
 @cloup.option("--skip-symbols", is_flag=True, help="Remove <s>, </s> and <unk> from TEXT instead of refusing it.")
 @cloup.option(
     "--unk-in-text", is_flag=True, help="Count <unk> in TEXT as a word, as neural LMs do. Unknown words then get its probability."

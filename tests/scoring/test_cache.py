@@ -87,7 +87,7 @@ def test_caches_of_many_histories_at_once_and_of_a_window(tmp_path):
 def test_a_document_at_once_is_as_sentence_by_sentence():
     generator = np.random.default_rng(1)
     words = generator.integers(0, 9, 400)
-    document = Events(np.log(generator.random(400)), words, generator.normal(size=(400, 5)).astype(np.float32))
+    document = Events(np.log(generator.random(400)), words, generator.normal(size=(400, 5)).astype(np.float32), np.zeros(400, dtype=bool))
     for cache in (NeuralCache(150, 0.3, 0.25), UnigramCache(60, 0.25, 0.9)):
         cached = cached_in(document, cache)
         expected = np.exp(loop(document.log_probs, words, document.features.astype(float), cache, 1))
@@ -213,3 +213,20 @@ def test_what_a_cache_cannot_be_is_refused(folder, tmp_path):  # noqa: F811
     assert "expected a number above 0" in refused("ppl", "text", "--lm", "lm.pt", "--temperature", "0")
     (folder / "attlm.toml").write_text('[lm.a]\nkenlm = "lm.arpa"\nunigram_cache = "many"\n')
     assert "[lm.a] unigram_cache: found 'many'" in refused("ppl", "text")
+
+
+@pytest.mark.parametrize("oov", ["unk", "penalty:-9", "spread:50"])
+def test_caches_are_fitted_under_the_policy_for_unknown_words(folder, oov):  # noqa: F811
+    """The table has the perplexities of `attlm ppl`, and no other weight is better."""
+    (folder / "valid").write_text("the zebra sat\na zebra ran\nthe zebra sat on the mat\n" * 4)
+    lm = attlm.LMSpec.of("lm.arpa", oov=oov)
+    fitted = attlm.fit_context("valid", {"n": lm}, find=["unigram-cache"])
+
+    def ppl(cache):
+        [row] = attlm.perplexity("valid", {"n": replace(lm, unigram_cache=cache)}, config=attlm.run_config(context="all"))
+        return row.ppl
+
+    cache = fitted.config.lms[0].unigram_cache
+    assert [row.ppl for row in fitted.rows] == pytest.approx([ppl(None), ppl(cache)], rel=1e-4)
+    for weight in (0.02, 0.1, 0.3, 0.6):
+        assert ppl(cache) <= ppl(UnigramCache(4000, weight, 0.99)) * (1 + 1e-6)

@@ -300,6 +300,24 @@ def test_a_model_with_unk_has_no_notes(arpa):
     assert scorer.notes() == []
 
 
+def test_words_without_probability_are_unknown(tmp_path):
+    """SRILM writes -99 for them, and leaves them out of its perplexity."""
+    (tmp_path / "lm.arpa").write_text(ARPA.replace("-0.7\tb\t-0.1", "-99\tb\t-0.1"))
+    [score] = KenLMScorer(tmp_path / "lm.arpa").score([["a", "a", "b"]])
+    assert score.oov == (False, False, False)  # a bigram has a probability for it
+    [score] = KenLMScorer(tmp_path / "lm.arpa").score([["b", "a"]])
+    assert score.oov == (True, False)
+    assert score.log_probs[0] == pytest.approx((-99 - 0.3) * LN_10)
+
+
+def test_a_model_without_a_sentence_end_is_refused(tmp_path):
+    """KenLM would take each end for an unknown word."""
+    (tmp_path / "lm.arpa").write_text(ARPA.replace("</s>", "</S>"))
+    subprocess.run([find_program("build_binary"), "-s", tmp_path / "lm.arpa", tmp_path / "lm.bin"], check=True, capture_output=True)
+    with pytest.raises(InputError, match=r"lm\.bin: has no </s>, so it cannot score the end of a sentence"):
+        KenLMScorer(tmp_path / "lm.bin")
+
+
 def test_a_model_is_freed_with_the_last_use_of_it(arpa):
     """Not when Python next looks for cycles: programs that load large models in a loop would hold several."""
     model = KenLM(arpa)

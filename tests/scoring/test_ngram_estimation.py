@@ -207,6 +207,9 @@ def test_unk_in_the_text_with_other_options(tmp_path):
         estimate_ngram(text, tmp_path / "lm.arpa", 2, NgramOptions(discount_fallback=True))
     with pytest.raises(InputError, match=r"the text:2: found the word <s>, which an n-gram model keeps for itself; .* --skip-symbols"):
         estimate_ngram(text, tmp_path / "lm.arpa", 2, NgramOptions(discount_fallback=True, unk_in_text=True))
+    for wrong in (-3, 0, "10"):
+        with pytest.raises(InputError, match=r"the value of vocabulary_pad is .*: expected a whole number, 1 or more"):
+            NgramOptions(vocabulary_pad=wrong)
     with pytest.raises(InputError, match="--vocabulary-pad shares"):
         estimate_ngram(text, tmp_path / "lm.arpa", 2, NgramOptions(discount_fallback=True, unk_in_text=True, vocabulary_pad=1000))
     report = estimate_ngram(text, tmp_path / "lm.arpa", 2, NgramOptions(discount_fallback=True, unk_in_text=True, skip_symbols=True))
