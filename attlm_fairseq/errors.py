@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Set, Sized
 from numbers import Integral
 from typing import cast
 
@@ -55,7 +55,7 @@ def require_utf8(text: str, what: str) -> None:
 
 def require_words(sentence: Sequence[str]) -> None:
     """Raise InputError if a sentence is not a sequence of words. A string would be read as one letter after another."""
-    first = next(iter(sentence), "") if isinstance(sentence, Sized) else None
+    first = next(iter(sentence), "") if isinstance(sentence, Sized) and not isinstance(sentence, Set | Mapping) else None
     if isinstance(sentence, str) or not isinstance(first, str):
         raise InputError(f"found the sentence {sentence!r}: expected a list of words, such as ['a', 'sentence']")
 

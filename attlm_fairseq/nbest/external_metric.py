@@ -76,7 +76,7 @@ class ExternalMetric:
         self._answers: dict[Line, float] = {}
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self.signature([])}>"
+        return f"<{type(self).__name__}: {self.name}>"
 
     def compare_all(self, lists: Iterable[NbestList]) -> None:
         pairs = [(hypothesis.text, nbest.references) for nbest in lists for hypothesis in nbest.hypotheses]

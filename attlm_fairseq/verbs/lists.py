@@ -192,6 +192,7 @@ def _checked(nbest: NbestList) -> NbestList:
     Raises InputError for an id, hypothesis, text or reference of another type, or a score that is not a number.
     """
     require_type("id of a list", nbest.id, str, "a text")
+    require_type("source of a list", nbest.source, (str, NoneType), "a text, or None")
     for hypothesis in nbest.hypotheses:
         if not (isinstance(hypothesis, Hypothesis) and isinstance(hypothesis.text, str) and isinstance(hypothesis.scores, Mapping)):
             raise nbest.error(f"list {nbest.id!r} holds {shown(hypothesis)}: expected attlm.Hypothesis(TEXT, {{NAME: NUMBER}})")

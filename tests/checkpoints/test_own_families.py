@@ -59,6 +59,25 @@ def test_a_package_adds_families_by_an_entry_point(installed):
     assert run(RESCORE, installed, arguments=("--devices", "cpu:2")).stdout == found
 
 
+def test_fairseqs_own_models_load_beside_it(installed):
+    """An unknown architecture imports the package, and then fairseq's plugin registers the families of this package alone."""
+    program = """
+import own_families, attlm_fairseq.plugin
+attlm_fairseq.plugin.register()
+from fairseq.models import MODEL_REGISTRY
+assert "attentive_lstm" in MODEL_REGISTRY and "own_lm" not in MODEL_REGISTRY
+"""
+    run(program, installed)
+
+
+@pytest.mark.parametrize("mistake", ["raise RuntimeError('boom')", "import sys; sys.exit(0)", "import no_such_module"])
+def test_a_package_that_cannot_be_imported_is_named(installed, mistake):
+    (installed / "own_families.py").write_text(mistake)
+    told = run(RESCORE, installed, code=2).stderr
+    assert "own-families adds models by the entry point own = own_families (attlm_fairseq.families), which cannot be imported: " in told
+    assert "Traceback" not in told
+
+
 def test_without_the_package_its_models_are_refused(installed):
     told = run(RESCORE, code=2).stderr
     assert "lm.pt: architecture 'own_lm_small' is none of this package's: attentive_lstm_lm, " in told
