@@ -529,9 +529,9 @@ def two_lms(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_an_lm_that_gives_a_word_probability_0_is_not_compared_with(two_lms):
-    unigrams = "".join(f"-1\t{word}\n" for word in ["<unk>", "</s>", *(f"w{place}" for place in range(11))])
-    header = "\\data\\\nngram 1=15\nngram 2=1\n\n\\1-grams:\n-99\t<s>\t0\n-inf\tw11\n"
+def test_an_lm_that_gives_a_sentence_end_probability_0_is_not_compared_with(two_lms):
+    unigrams = "".join(f"-1\t{word}\n" for word in ["<unk>", *(f"w{place}" for place in range(12))])
+    header = "\\data\\\nngram 1=15\nngram 2=1\n\n\\1-grams:\n-99\t<s>\t0\n-inf\t</s>\n"
     (two_lms / "zero.arpa").write_text(f"{header}{unigrams}\n\\2-grams:\n-1\t<s> w0\n\n\\end\\\n")
     said = refused("--file", "text", "--lm", "lm.pt", "--against", "zero.arpa", "-o", "x.json")
     assert re.search(r"line \d+: ln p is -[\d.]+, under the other LM -inf: expected finite numbers", said)
