@@ -54,8 +54,8 @@ FAMILIES = {
     "mogrifier_lstm_lm": Family(Mogrifier, PlainReader),
     "attentive_mogrifier_lm": Family(Mogrifier, AttentiveReader),
 }
-"""Families by name. A preset is called ``<family>_<table row>``; its family is the longest name here with which it begins so.
-Packages may add others."""
+"""Families by name. A preset is called ``<family>_<table row>``; if several families fit, it is of the one with the longest name.
+Other packages may add families, see ``ENTRY_POINTS``."""
 
 OWN_FAMILIES = tuple(FAMILIES)
 """The families of this package."""

@@ -138,9 +138,9 @@ def run_config(
         changes["devices"] = _devices(devices)
     if context is not None:
         changes["context"] = parse_context(context) if isinstance(context, str) else context
-    sources = {"table": corrections, "phrases": phrases, "corrector": corrector}
-    for name, file in zip(("corrections", "phrases", "corrector"), sources.values(), strict=True):
+    for name, file in (("corrections", corrections), ("phrases", phrases), ("corrector", corrector)):
         require_type(f"value of {name}", file, (str, os.PathLike, NoneType), "the name of a file, which in_memory() reads once")
+    sources = {"table": corrections, "phrases": phrases, "corrector": corrector}
     of_candidates: dict[str, Any] = {name: Path(os.fspath(file)) for name, file in sources.items() if file is not None}
     of_corrector = {"corrector_languages": corrector_languages, "corrector_prefix": corrector_prefix}
     changes["candidates"] = run.candidates.changed(**of_candidates, **of_corrector, candidates=candidates)
