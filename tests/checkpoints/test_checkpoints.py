@@ -19,7 +19,7 @@ from attlm_fairseq.checkpoints.plain_arrays import NumberType, PlainArray, recon
 from attlm_fairseq.checkpoints.reading import allowed_globals, load_model, read_plain_data
 from attlm_fairseq.checkpoints.vocabulary import Vocabulary
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.plugin import FILE_GLOBALS, refuse_unsafe_loading
+from attlm_fairseq.plugin import FILE_GLOBALS, refuse_unsafe_loading, register
 from attlm_fairseq.verbs.export import export_model
 
 WORDS = ["the", "a", "naïve", "house"]
@@ -292,6 +292,7 @@ def test_ngram_models_are_sent_to_their_option(tmp_path, content):
 
 
 def test_a_truncated_checkpoint_is_named(tmp_path):
+    register()  # fairseq's commands have the plugin
     path = write_checkpoint(tmp_path / "lm.pt", WORDS)
     whole = path.read_bytes()
     for size in (10, 3000, 5000, len(whole) // 2, len(whole) - 10):
