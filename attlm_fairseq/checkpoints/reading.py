@@ -15,14 +15,15 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from attlm_fairseq import magic
+from attlm_fairseq import extensions, magic
 from attlm_fairseq.checkpoints.folder import StoredModel, read_model_folder
 from attlm_fairseq.checkpoints.vocabulary import PAD, Vocabulary, fingerprint, fingerprint_numbers
 from attlm_fairseq.errors import InputError, NoDictionaryError
 from attlm_fairseq.files import sha256
 from attlm_fairseq.forks import one_thread_in_forks
-from attlm_fairseq.modules.families import ENTRY_POINTS, FAMILIES, build_language_model, family_of
+from attlm_fairseq.modules.families import FAMILIES, build_language_model, family_of
 from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.modules.output import find_output_layer
 from attlm_fairseq.modules.state import EVERYTHING, Carried
 
 WEIGHTS_PREFIX = "decoder.model."  # where the fairseq adapter holds the LanguageModel
@@ -84,7 +85,7 @@ def load_model(
                 path=path,
             )
         family = find_family(stored.architecture, path)
-        if stored.options["output_layer"] == "tied":
+        if find_output_layer(str(stored.options["output_layer"])).tied:
             stored.weights["output.weight"] = stored.weights["embedding.weight"]  # a folder holds it once
         check_sizes(stored, family)
         with torch.random.fork_rng(devices=[]):  # initial values that are replaced leave the program's random numbers as they are
@@ -205,7 +206,7 @@ def find_family(architecture: str, path: Path) -> str:
     if family is None:
         raise InputError(
             f"architecture {architecture!r} is none of this package's: {', '.join(FAMILIES)}; give one of these, install the version "
-            f"of attlm that has it, or, if it is your own, a package with the entry point {ENTRY_POINTS} (docs/adding-a-model.md)",
+            f"of attlm that has it, or, if it is your own, a package with the entry point {extensions.MODELS} (docs/adding-a-model.md)",
             path=path,
         )
     return family

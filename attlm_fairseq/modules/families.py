@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.metadata import entry_points
 from typing import Any, NamedTuple, cast
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq import extensions
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.memory import (
     AttentiveReader,
@@ -21,7 +19,7 @@ from attlm_fairseq.modules.memory import (
     RecurrentMemoryReader,
     SelectionReader,
 )
-from attlm_fairseq.modules.output import OutputOptions, build_output_layer, parse_softmaxes
+from attlm_fairseq.modules.output import OutputOptions, find_output_layer, parse_softmaxes
 from attlm_fairseq.modules.recurrence import LSTM, LSTMN, RNN, HigherOrderRNN, Mogrifier, Recurrence, TwoSizes, WeightedAverage
 from attlm_fairseq.modules.regularisation import Regularisation
 
@@ -55,7 +53,7 @@ FAMILIES = {
     "attentive_mogrifier_lm": Family(Mogrifier, AttentiveReader),
 }
 """Families by name. A preset is called ``<family>_<table row>``; if several families fit, it is of the one with the longest name.
-Other packages may add families, see ``ENTRY_POINTS``."""
+Other packages may add families, see ``extensions.MODELS``."""
 
 OWN_FAMILIES = tuple(FAMILIES)
 """The families of this package."""
@@ -80,35 +78,15 @@ DEFAULTS = {"adaptive_cutoffs": None, "softmaxes": "1", "projection_size": 0}
 """Options of every family that older checkpoints do not have: what was done without them."""
 
 
-ENTRY_POINTS = "attlm_fairseq.families"
-"""The group of entry points of packages with families of their own. Each names a module that adds them to ``FAMILIES``."""
-
-
 def family_of(architecture: str) -> str | None:
     """Return the family of an architecture or preset; None if neither this package nor an installed one with entry points has it."""
     if architecture in RECIPES:
         return RECIPES[architecture]
-    return _begins_with_family(architecture) or (_load_entry_points() and _begins_with_family(architecture)) or None
+    return _begins_with_family(architecture) or (_begins_with_family(architecture) if extensions.load(extensions.MODELS) else None)
 
 
 def _begins_with_family(architecture: str) -> str | None:
     return max((name for name in FAMILIES if f"{architecture}_".startswith(f"{name}_")), key=len, default=None)
-
-
-@cache
-def _load_entry_points() -> bool:
-    """Import the modules of the entry points. Return whether there are any."""
-    found = entry_points(group=ENTRY_POINTS)
-    for point in found:
-        try:
-            point.load()
-        except (Exception, SystemExit) as error:
-            package = point.dist.name if point.dist is not None else "an installed package"
-            raise InputError(
-                f"{package} adds models by the entry point {point.name} = {point.value} ({ENTRY_POINTS}), which cannot be imported: "
-                f"{type(error).__name__}: {error}; mend or uninstall it"
-            ) from error
-    return bool(found)
 
 
 def build_language_model(family: str | Family, config: Mapping[str, Any], vocabulary_size: int, padding_index: int) -> LanguageModel:
@@ -129,16 +107,17 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
     if top_size < 1:
         raise ValueError(f"--decoder-top-size {top_size}: expected the size of a state, at least 1")
     reader = build_reader(parts.reader, top_size, vocabulary_size, options)
+    kind = find_output_layer(str(options["output_layer"]))
     output = output_options(options, regularisation, points="pointer_loss" in parts.reader.defaults)
     options["lower_layers"] = lower_layers(output.softmaxes, options["decoder_layers"])
     model = LanguageModel(
         build_recurrence(parts.recurrence, top_size, options, regularisation),
         reader,
-        build_output_layer(reader.feature_size, vocabulary_size, output),
+        kind.build(reader.feature_size, vocabulary_size, output),
         vocabulary_size=vocabulary_size,
         embedding_size=options["decoder_embed_dim"],
         padding_index=padding_index,
-        tied=output.kind == "tied",
+        tied=kind.tied,
         regularisation=regularisation,
     )
     if whole := [name for name, values in model.state_dict().items() if not values.is_floating_point()]:
@@ -165,7 +144,6 @@ def build_reader(kind: type[Reader], hidden_size: int, vocabulary_size: int, opt
 def output_options(options: Mapping[str, Any], regularisation: Regularisation, points: bool) -> OutputOptions:
     """Return the options of the output layer; ``points``: its reader is a pointer. Raises ValueError if one cannot be parsed."""
     return OutputOptions(
-        kind=str(options["output_layer"]),
         cutoffs=parse_cutoffs(options["adaptive_cutoffs"]),
         softmaxes=parse_softmaxes(str(options["softmaxes"]), options["decoder_layers"]),
         vector_size=options["decoder_embed_dim"],
@@ -173,6 +151,7 @@ def output_options(options: Mapping[str, Any], regularisation: Regularisation, p
         dropout_latent=regularisation.dropout_latent,
         locked_dropout=regularisation.locked,
         pointer_loss=float(options["pointer_loss"]) if points else None,
+        of_model=options,
     )
 
 

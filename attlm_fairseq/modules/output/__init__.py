@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+from attlm_fairseq import extensions
 from attlm_fairseq.modules.output.adaptive import AdaptiveOutput
 from attlm_fairseq.modules.output.layer import EventLogProbs, OutputLayer
 from attlm_fairseq.modules.output.mixture import Mixture, parse_softmaxes
 from attlm_fairseq.modules.output.pointer import PointerSoftmax
 from attlm_fairseq.modules.output.softmax import Softmax
-
-OUTPUT_LAYERS = ("tied", "untied", "adaptive")
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,6 @@ class OutputOptions:
     """The options of an output layer.
 
     Attributes:
-        kind: one of ``OUTPUT_LAYERS``. For ``tied``, the language model later shares the layer's matrix with its embeddings.
         cutoffs: the cutoffs of the adaptive softmax.
         softmaxes: the numbers of softmaxes over the features and over each layer below the top, downwards.
         vector_size: E, the size of the embeddings, which the word vectors of a mixture of softmaxes have, too.
@@ -27,9 +26,9 @@ class OutputOptions:
         dropout_latent: dropout probability within a mixture of softmaxes.
         locked_dropout: whether it draws one mask for all positions of a row.
         pointer_loss: the weight of a pointer's auxiliary loss; None if the reader is not a pointer.
+        of_model: all options of the model by name, for a layer with options of its own.
     """
 
-    kind: str
     cutoffs: Sequence[int] = ()
     softmaxes: Sequence[int] = (1,)
     vector_size: int = 0
@@ -37,30 +36,69 @@ class OutputOptions:
     dropout_latent: float = 0.0
     locked_dropout: bool = False
     pointer_loss: float | None = None
+    of_model: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def mixture(self) -> bool:
+        """Whether several softmaxes are mixed."""
+        return sum(self.softmaxes) > 1
 
 
-def build_output_layer(feature_size: int, vocabulary_size: int, options: OutputOptions) -> OutputLayer:
-    """Build an output layer for features of a reader of size F and V words.
-
-    Raises:
-        ValueError: an unknown kind, invalid cutoffs, or a combination that is not supported.
-    """
-    if options.kind not in OUTPUT_LAYERS:
-        raise ValueError(f"output layer {options.kind!r} is not one of: {', '.join(OUTPUT_LAYERS)}")
-    mixture = sum(options.softmaxes) > 1
+def full_softmax(feature_size: int, vocabulary_size: int, options: OutputOptions) -> OutputLayer:
+    """Build a full softmax, a mixture of several or the pointer's. Raises ValueError if these are combined."""
     if options.pointer_loss is not None:
-        if mixture or options.kind == "adaptive":
-            raise ValueError("a pointer needs one full softmax: give --output-layer tied or untied, and --softmaxes 1")
+        if options.mixture:
+            raise ValueError(POINTER_NEEDS)
         return PointerSoftmax(feature_size, vocabulary_size, options.pointer_loss)
-    if options.kind == "adaptive":
-        if mixture:
-            raise ValueError("a mixture of adaptive softmaxes is not supported: give --output-layer tied or untied, or --softmaxes 1")
-        return AdaptiveOutput(feature_size, vocabulary_size, options.cutoffs)
-    if not mixture:
+    if not options.mixture:
         return Softmax(feature_size, vocabulary_size)
     used = [(options.lower_size, count) for count in options.softmaxes[1:] if count]
     sizes, counts = zip((feature_size, options.softmaxes[0]), *used, strict=True)
     return Mixture(sizes, counts, options.vector_size, vocabulary_size, options.dropout_latent, options.locked_dropout)
+
+
+def adaptive_softmax(feature_size: int, vocabulary_size: int, options: OutputOptions) -> OutputLayer:
+    """Build an adaptive softmax. Raises ValueError for invalid cutoffs, several softmaxes or a pointer."""
+    if options.pointer_loss is not None:
+        raise ValueError(POINTER_NEEDS)
+    if options.mixture:
+        raise ValueError("a mixture of adaptive softmaxes is not supported: give --output-layer tied or untied, or --softmaxes 1")
+    return AdaptiveOutput(feature_size, vocabulary_size, options.cutoffs)
+
+
+POINTER_NEEDS = "a pointer needs one full softmax: give --output-layer tied or untied, and --softmaxes 1"
+
+
+class OutputKind(NamedTuple):
+    """A choice of ``--output-layer``.
+
+    ``build`` makes the layer for features of size F and V words. It raises ValueError if an option is invalid or not supported.
+    ``tied``: the language model then shares the layer's ``weight`` with its embeddings.
+    """
+
+    build: Callable[[int, int, OutputOptions], OutputLayer]
+    tied: bool = False
+
+
+OUTPUT_LAYERS = {
+    "tied": OutputKind(full_softmax, tied=True),
+    "untied": OutputKind(full_softmax),
+    "adaptive": OutputKind(adaptive_softmax),
+}
+"""The choices of ``--output-layer`` by name. Other packages may add some, see ``extensions.MODELS``."""
+
+
+def find_output_layer(name: str) -> OutputKind:
+    """Return a kind of output layer by its name.
+
+    Raises:
+        ValueError: neither this package nor an installed one has it.
+    """
+    if name not in OUTPUT_LAYERS:
+        extensions.load(extensions.MODELS)
+    if name not in OUTPUT_LAYERS:
+        raise ValueError(f"output layer {name!r} is not one of: {', '.join(OUTPUT_LAYERS)}")
+    return OUTPUT_LAYERS[name]
 
 
 __all__ = [
@@ -68,10 +106,11 @@ __all__ = [
     "AdaptiveOutput",
     "EventLogProbs",
     "Mixture",
+    "OutputKind",
     "OutputLayer",
     "OutputOptions",
     "PointerSoftmax",
     "Softmax",
-    "build_output_layer",
+    "find_output_layer",
     "parse_softmaxes",
 ]

@@ -11,7 +11,8 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from attlm_fairseq.errors import InputError, UnknownFormatError
+from attlm_fairseq import extensions
+from attlm_fairseq.errors import InputError, UnknownFormatError, shown
 from attlm_fairseq.files import ByteSource, TextSource, is_stream, whole_file, whole_folder
 from attlm_fairseq.nbest.formats.as_read import all_current, has_changed
 from attlm_fairseq.nbest.formats.ctm import CtmFormat
@@ -55,28 +56,47 @@ __all__ = [
     "write_one_best",
 ]
 
-FOLDER_FORMATS: dict[str, NbestFolderFormat] = {form.name: form for form in (EspnetFolder(), KaldiFolder(), SrilmFolder())}
+_OWN_FORMATS = (  # in the order in which they are tried: plain takes almost anything
+    MosesFormat(),
+    FairseqFormat(),
+    HyporadiseFormat(),
+    MlmFormat(),
+    JsonlFormat(),
+    JsonFormat(),
+    CsvFormat(),
+    IcefallFormat(),
+    SrilmFormat(),
+    NemoFormat(),
+    TsvFormat(),
+    CtmFormat(),
+    KaldiFormat(),
+    PlainFormat(),
+    TextFormat(),
+)
+_OWN_FOLDERS = (EspnetFolder(), KaldiFolder(), SrilmFolder())
 
-_FILE_FORMATS: dict[str, NbestFormat] = {
-    form.name: form
-    for form in (  # in the order in which they are tried: plain takes almost anything
-        MosesFormat(),
-        FairseqFormat(),
-        HyporadiseFormat(),
-        MlmFormat(),
-        JsonlFormat(),
-        JsonFormat(),
-        CsvFormat(),
-        IcefallFormat(),
-        SrilmFormat(),
-        NemoFormat(),
-        TsvFormat(),
-        CtmFormat(),
-        KaldiFormat(),
-        PlainFormat(),
-        TextFormat(),
-    )
-}
+
+def _added_formats() -> tuple[NbestFormat | NbestFolderFormat, ...]:
+    """Return the formats of other packages.
+
+    Raises:
+        InputError: one cannot be imported, is no format, or has the name of a format that there is.
+    """
+    added = extensions.load(extensions.FORMATS)
+    names = {form.name for form in (*_OWN_FORMATS, *_OWN_FOLDERS)}
+    for form in added:
+        if not isinstance(form, NbestFormat | NbestFolderFormat):
+            expected = "a subclass of NbestFormat or NbestFolderFormat"
+            raise InputError(f"an entry point of {extensions.FORMATS} names {shown(form)}: expected {expected}")
+        if form.name in names:
+            raise InputError(f"two n-best formats are called {form.name}: rename that of {type(form).__module__}")
+        names.add(form.name)
+    return added
+
+
+_ADDED = _added_formats()
+FOLDER_FORMATS: dict[str, NbestFolderFormat] = {form.name: form for form in (*_ADDED, *_OWN_FOLDERS) if isinstance(form, NbestFolderFormat)}
+_FILE_FORMATS: dict[str, NbestFormat] = {form.name: form for form in (*_ADDED, *_OWN_FORMATS) if isinstance(form, NbestFormat)}
 
 # where decoders that run in parallel put their folders: ESPnet's logdir, Kaldi's rescoring
 _PARTS = ("output.*", "logdir/output.*", "archives.*")
