@@ -23,7 +23,7 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.fairseq_loading import FROM_CHECKPOINT, TRAINED_WITH
 from attlm_fairseq.checkpoints.reading import FINGERPRINT, check_finite
 from attlm_fairseq.checkpoints.vocabulary import fingerprint_numbers
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.models._choices import ChoiceOptions
 from attlm_fairseq.modules.families import build_language_model, family_of
 from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, Loss, LossTerms
@@ -319,6 +319,9 @@ def fitting(model: BaseFairseqModel, weights: Mapping[str, Tensor], strict: bool
     Raises:
         InputError: they belong to another model, or to another dictionary of the words to predict.
     """
+    require_type("checkpoint's `model`", weights, Mapping, "a dictionary of weights; give a checkpoint written by fairseq-train")
+    for name, value in weights.items():
+        require_type(f"checkpoint's {name}", value, Tensor, "a tensor; give a checkpoint written by fairseq-train")
     own = model.state_dict()
     given = {FINGERPRINT: own[FINGERPRINT], **weights}
     for name in {**own, **given} if strict else ():

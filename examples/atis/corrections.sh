@@ -25,6 +25,6 @@ if [ -e single/done ] && [ -e combined/done ]; then
     echo "== the same with both attentive LMs as an ensemble"
     "${tune[@]}" --lm attentive=single/checkpoint_best.pt:combined/checkpoint_best.pt --mbr wer -o corrections.attentive.toml
 fi
-echo "== weights from jack-knifed training lists: nothing of the 793 was seen"
+echo "== weights from jack-knifed training lists: nothing of dev.json was seen"
 attlm tune train.json --metric wer --corrections corrections.tsv --objective risk -o corrections.jackknifed.toml
 attlm eval dev.json --metric wer --config corrections.jackknifed.toml

@@ -45,6 +45,21 @@ def test_weights_that_are_no_numbers_are_refused():
         make_model().load_state_dict(weights)
 
 
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1, 2], r"the checkpoint's `model` is \[1, 2\] \(list\): expected a dictionary of weights"),
+        (
+            {"encoder.embed_tokens.weight": {"a": 1}},
+            r"the checkpoint's encoder.embed_tokens.weight is \{'a': 1\} \(dict\): expected a tensor",
+        ),
+    ],
+)
+def test_what_is_no_weights_is_refused(weights, message):
+    with pytest.raises(InputError, match=message):
+        make_model().load_state_dict(weights)
+
+
 def test_a_sum_of_half_precision_may_be_large():
     model = torch.nn.Linear(1, 7000).half()
     torch.nn.init.constant_(model.bias, -20.0)
