@@ -59,7 +59,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.verbs.configuration import LM as LM
     from attlm_fairseq.verbs.configuration import make_metric as make_metric
     from attlm_fairseq.verbs.configuration import run_config as run_config
-    from attlm_fairseq.verbs.convert import Converted as Converted
+    from attlm_fairseq.verbs.conversion_losses import Converted as Converted
     from attlm_fairseq.verbs.convert import convert as convert
     from attlm_fairseq.verbs.corrections import JackknifeOptions as JackknifeOptions
     from attlm_fairseq.verbs.corrections import evaluate_corrections as evaluate_corrections
@@ -104,7 +104,7 @@ _MODULES = {
     "combine": "verbs.combine",
     "compare_lms": "verbs.compare_lms",
     "convert": "verbs.convert",
-    "Converted": "verbs.convert",
+    "Converted": "verbs.conversion_losses",
     "Corrections": "nbest.corrections",
     "Decision": "nbest.decision.decision",
     "DeviceConfig": "scoring.compute",

@@ -73,6 +73,20 @@ def refuse_options(task: TrainingOptions, model: Any) -> None:
             raise InputError(f"--{option} does not work without a GPU: give --compute-dtype bf16, or leave it out")
     if getattr(model, "cuda_graphs", False) and (task.cpu or not torch.cuda.is_available()):
         raise InputError("--cuda-graphs has no effect without a GPU: leave it out")
+    _refuse_averaging(task)
+    for option in ("curriculum", "grouped_shuffling", "update_epoch_batch_itr", "skip_remainder_batch"):
+        if getattr(task, option):
+            raise InputError(
+                f"--{option.replace('_', '-')} has no effect here, where --batch-order or --document-order decides on the batches and "
+                "none is left out: leave it out"
+            )
+    refuse_model_options(model)
+    for option in ("finetune_from_model", "continue_once"):
+        if getattr(model, "init_from", None) and getattr(task, option):
+            raise InputError(f"--init-from has no effect with --{option.replace('_', '-')}, which takes all weights: give one of them")
+
+
+def _refuse_averaging(task: TrainingOptions) -> None:
     if task.average != "none" and (task.fp16 or task.bf16):  # then only fairseq's optimizer has the full-precision weights
         raise InputError("--average does not work with --fp16 and --bf16: give --compute-dtype bf16, which keeps the weights in float32")
     if not 0 < task.average_decay < 1:  # nan fails this test too
@@ -85,13 +99,3 @@ def refuse_options(task: TrainingOptions, model: Any) -> None:
             raise InputError(f"{name} has no effect without --average {kind}: give --average {kind}, or leave {name} out")
     if task.average == "nt-asgd" and task.disable_validation:
         raise InputError("--average nt-asgd begins after a validation: leave --disable-validation out, or give --average asgd or ema")
-    for option in ("curriculum", "grouped_shuffling", "update_epoch_batch_itr", "skip_remainder_batch"):
-        if getattr(task, option):
-            raise InputError(
-                f"--{option.replace('_', '-')} has no effect here, where --batch-order or --document-order decides on the batches and "
-                "none is left out: leave it out"
-            )
-    refuse_model_options(model)
-    for option in ("finetune_from_model", "continue_once"):
-        if getattr(model, "init_from", None) and getattr(task, option):
-            raise InputError(f"--init-from has no effect with --{option.replace('_', '-')}, which takes all weights: give one of them")
