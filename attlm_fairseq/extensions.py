@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -27,7 +29,8 @@ def load(group: str) -> tuple[Any, ...]:
 
 def _loaded(point: Any) -> Any:
     try:
-        found = point.load()
+        with contextlib.redirect_stdout(sys.stderr):  # where lists are written, nothing else may be
+            found = point.load()
         return found() if isinstance(found, type) else found
     except (Exception, SystemExit) as error:
         package = point.dist.name if point.dist is not None else "an installed package"

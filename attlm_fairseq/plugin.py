@@ -22,7 +22,6 @@ import omegaconf.base
 import torch
 from fairseq.distributed.utils import _TensorPlaceholder
 
-from attlm_fairseq import extensions
 from attlm_fairseq.checkpoints.fairseq_loading import close_eval, refuse_unusable
 from attlm_fairseq.checkpoints.plain_arrays import STAND_INS
 from attlm_fairseq.checkpoints.reading import SafeGlobals, allowed_globals, require_safe_torch
@@ -84,7 +83,6 @@ def register() -> None:
         fairseq.utils.clip_grad_norm_ = clip_grad_norm
     close_eval()
     complete_checkpoints()
-    extensions.load(extensions.MODELS)  # the choices of --output-layer are those of the moment when the models are imported
     for folder in ("criterions", "tasks", "models"):
         package = importlib.import_module(f"attlm_fairseq.{folder}")
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):

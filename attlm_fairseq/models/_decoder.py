@@ -30,7 +30,6 @@ from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, Loss, LossTerms
 from attlm_fairseq.modules.kernels.products import has_bfloat16_instructions, slower_in_bfloat16
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.memory import Read
-from attlm_fairseq.modules.output import OUTPUT_LAYERS
 from attlm_fairseq.modules.recurrence import LSTM
 from attlm_fairseq.modules.state import LanguageModelState
 
@@ -57,8 +56,8 @@ class LanguageModelConfig(ChoiceOptions):
     output_layer: str = field(
         default="tied",
         metadata={
-            "choices": OUTPUT_LAYERS,
-            "help": "output layer: softmax with the embedding matrix (tied) or its own (untied), or adaptive softmax",
+            "help": "output layer: softmax with the embedding matrix (tied) or its own (untied), adaptive softmax (adaptive), or one of "
+            "another package",
         },
     )
     adaptive_cutoffs: Optional[str] = field(

@@ -19,7 +19,7 @@ from attlm_fairseq.modules.memory import (
     RecurrentMemoryReader,
     SelectionReader,
 )
-from attlm_fairseq.modules.output import OutputOptions, find_output_layer, parse_softmaxes
+from attlm_fairseq.modules.output import OutputOptions, build_output_layer, find_output_layer, parse_softmaxes
 from attlm_fairseq.modules.recurrence import LSTM, LSTMN, RNN, HigherOrderRNN, Mogrifier, Recurrence, TwoSizes, WeightedAverage
 from attlm_fairseq.modules.regularisation import Regularisation
 
@@ -92,13 +92,16 @@ def _begins_with_family(architecture: str) -> str | None:
 def build_language_model(family: str | Family, config: Mapping[str, Any], vocabulary_size: int, padding_index: int) -> LanguageModel:
     """Build the model of a family from its options, named as on fairseq-train's command line.
 
-    The family's own options may be absent; then their defaults apply.
+    The own options of the family and of the output layer may be absent; then their defaults apply.
 
     Raises:
         ValueError: sizes do not match, or an option has an unknown value (for example, of a later version).
     """
+    if isinstance(family, str) and family not in FAMILIES:
+        extensions.load(extensions.MODELS)
     parts = FAMILIES[family] if isinstance(family, str) else family
-    options = {**parts.defaults, **DEFAULTS, **{name: config[name] for name in config}}
+    kind = str(config["output_layer"])
+    options = {**parts.defaults, **DEFAULTS, **find_output_layer(kind).defaults, **{name: config[name] for name in config}}
     regularisation = Regularisation.from_config(options)
     top_size = options["decoder_hidden_size"] if options.get("decoder_top_size") is None else options["decoder_top_size"]
     for name in ("decoder_embed_dim", "decoder_hidden_size", "decoder_layers"):
@@ -107,17 +110,16 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
     if top_size < 1:
         raise ValueError(f"--decoder-top-size {top_size}: expected the size of a state, at least 1")
     reader = build_reader(parts.reader, top_size, vocabulary_size, options)
-    kind = find_output_layer(str(options["output_layer"]))
     output = output_options(options, regularisation, points="pointer_loss" in parts.reader.defaults)
     options["lower_layers"] = lower_layers(output.softmaxes, options["decoder_layers"])
     model = LanguageModel(
         build_recurrence(parts.recurrence, top_size, options, regularisation),
         reader,
-        kind.build(reader.feature_size, vocabulary_size, output),
+        build_output_layer(kind, reader.feature_size, vocabulary_size, output),
         vocabulary_size=vocabulary_size,
         embedding_size=options["decoder_embed_dim"],
         padding_index=padding_index,
-        tied=kind.tied,
+        tied=find_output_layer(kind).tied,
         regularisation=regularisation,
     )
     if whole := [name for name, values in model.state_dict().items() if not values.is_floating_point()]:

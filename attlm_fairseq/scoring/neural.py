@@ -152,7 +152,8 @@ class NeuralScorer(Scorer):
         note = f"{self.name}: with --normaliser {self.compute.normaliser}, {self.deviation}"
         if self.deviation.mean * self.deviation.sentences <= MAX_ERROR_OF_A_WORD * self.deviation.words:
             return [note]
-        return [f"{note}. WARNING: it is not self-normalised: train it with --self-normalisation 1, or leave --normaliser out"]
+        advice = "train it with --self-normalisation 1, longer if it was, or leave --normaliser out"
+        return [f"{note}. WARNING: so it is not self-normalised: {advice}"]
 
     def exact(self) -> NeuralScorer:
         """See ``Scorer.exact``. It has the same models and history."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.files import is_stream
 from attlm_fairseq.nbest import formats
-from attlm_fairseq.nbest.formats import Holds, NbestFolderFormat, NbestFormat
+from attlm_fairseq.nbest.formats import ONE_BEST, Holds, NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.formats.as_read import as_new
 from attlm_fairseq.nbest.formats.lines import SeenIds
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -20,7 +20,6 @@ from attlm_fairseq.text import TextPipeline, text_pipeline
 from attlm_fairseq.verbs.arguments import FilePath, check_file
 from attlm_fairseq.verbs.conversion_losses import Converted, Losses, kept_of_own
 from attlm_fairseq.verbs.lists import Lists, NbestFile, lists_to_write
-from attlm_fairseq.verbs.rescore import ONE_BEST
 
 TARGETS = tuple(dict.fromkeys((*formats.CONVERTIBLE, *formats.CONVERTIBLE_FOLDERS, *ONE_BEST)))
 

@@ -8,12 +8,11 @@ from dataclasses import replace
 
 from attlm_fairseq.batching import peeked
 from attlm_fairseq.nbest import formats
-from attlm_fairseq.nbest.formats import find_target, source_of
+from attlm_fairseq.nbest.formats import ONE_BEST, find_target, source_of
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.verbs.arguments import FilePath, check_file
 from attlm_fairseq.verbs.lists import Lists, NbestFile, lists_to_write
 from attlm_fairseq.verbs.references import References, with_references
-from attlm_fairseq.verbs.rescore import ONE_BEST
 
 
 def read_nbest(path: NbestFile | FilePath, references: References | None = None, *, format: str | None = None) -> list[NbestList]:

@@ -18,7 +18,7 @@ from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.formats import (
     CONVERTIBLE,
     CONVERTIBLE_FOLDERS,
-    ONE_BEST_STYLES,
+    ONE_BEST,
     NbestFolderFormat,
     NbestFormat,
     find_target,
@@ -41,7 +41,6 @@ from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.lists import Lists, Sources, opened_lists, with_sources
 from attlm_fairseq.verbs.run import require_lms, require_weights, scoring, warn_of_other_lms
 
-ONE_BEST = {f"1best-{style}" if style != "text" else "1best": style for style in ONE_BEST_STYLES}
 OF_WORDS: dict[str, Callable[[Iterable[NbestList], str], None]] = {"ctm": write_ctm, "sausage": write_sausages}  # need confidences
 WITH_CONFIDENCES = ("jsonl", "json")
 OUTPUTS = ("same", *dict.fromkeys((*CONVERTIBLE, *CONVERTIBLE_FOLDERS)), *ONE_BEST, *OF_WORDS)

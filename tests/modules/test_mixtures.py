@@ -265,7 +265,7 @@ def test_which_numbers_make_which_layer():
         ("plain", {"softmaxes": "-1"}, "expected a whole number"),
         ("plain", {"softmaxes": ""}, "expected a whole number"),
         ("plain", {"softmaxes": "1,1,1"}, "is for 3 layers, the model has 2"),
-        ("plain", {"softmaxes": "2", "output_layer": "adaptive", "adaptive_cutoffs": "5"}, "mixture of adaptive"),
+        ("plain", {"softmaxes": "2", "output_layer": "adaptive", "adaptive_cutoffs": "5"}, "mixture of adaptive output layers"),
         ("plain", {"softmaxes": "2", "dropout_latent": 2.0}, "expected a probability"),
     ],
 )

@@ -6,15 +6,58 @@ import pytest
 import torch
 from small_models import SIZE, V, make_model
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
-from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS
-from attlm_fairseq.modules.output import OUTPUT_LAYERS
+from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, LossTerms
+from attlm_fairseq.modules.output import OUTPUT_LAYERS, OutputKind, TransformedSoftmax
 from attlm_fairseq.modules.output.softmax import Softmax
 
+
+class Cosine(TransformedSoftmax):
+    """Of another package: ``softmax(s cos(W, f) + b)`` with a learned s."""
+
+    def __init__(self, feature_size: int, vocabulary_size: int, start: float) -> None:
+        super().__init__(feature_size, vocabulary_size)
+        self.start, self.scale = start, nn.Parameter(torch.tensor([start]))
+
+    def initialise_biases(self) -> None:
+        self.scale.fill_(self.start)
+
+    def vectors(self, features):
+        return self.scale * normalize(features, dim=-1)
+
+    def matrix(self):
+        return normalize(self.weight, dim=-1), self.bias
+
+
+class Bottleneck(TransformedSoftmax):
+    """Of another package: ``softmax(W tanh(P f) + b)`` with small words' vectors."""
+
+    def __init__(self, feature_size: int, vocabulary_size: int) -> None:
+        super().__init__(4, vocabulary_size)
+        self.projection = nn.Linear(feature_size, 4, bias=False)
+
+    def vectors(self, features):
+        return torch.tanh(self.projection(features))
+
+
+OWN = {
+    "cosine": OutputKind(
+        lambda size, words, options: Cosine(size, words, options.of_model["cosine_scale"]), True, defaults={"cosine_scale": 8.0}
+    ),
+    "bottleneck": OutputKind(lambda size, words, options: Bottleneck(size, words)),
+}
+OF_REGISTRY = tuple({**OUTPUT_LAYERS, **OWN})  # with those of packages that were imported before
 KINDS = {
-    **{kind: {"output_layer": kind, "adaptive_cutoffs": "5"} for kind in OUTPUT_LAYERS},
+    **{kind: {"output_layer": kind, "adaptive_cutoffs": "5"} for kind in OF_REGISTRY},
     "mixture": {"output_layer": "tied", "softmaxes": "3"},
 }
+
+
+@pytest.fixture(autouse=True)
+def of_other_packages(monkeypatch):
+    for kind, built in OWN.items():
+        monkeypatch.setitem(OUTPUT_LAYERS, kind, built)
 
 
 class FixedLinear(nn.Module):
@@ -47,7 +90,7 @@ def test_all_ways_to_score_words_agree(kind):
         torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", OUTPUT_LAYERS)
+@pytest.mark.parametrize("kind", OF_REGISTRY)
 @torch.no_grad()
 def test_a_temperature_divides_the_logits(kind):
     """Those of each softmax. An adaptive one has several, so its words are compared within one of them."""
@@ -75,30 +118,37 @@ def test_features_of_zero_predict_the_distribution_of_the_biases(kind):
         torch.testing.assert_close(found.sum(), torch.ones((), dtype=torch.float64))
 
 
-class Learned(Softmax):
-    """A layer of the user's own: logits are multiplied by a learned number that starts at 3."""
-
-    def __init__(self, feature_size: int, vocabulary_size: int) -> None:
-        super().__init__(feature_size, vocabulary_size)
-        self.scale = nn.Parameter(torch.tensor(3.0))
-
-    def initialise_biases(self) -> None:
-        self.scale.fill_(3.0)
-
-    def log_probs(self, features, read=None):
-        return torch.log_softmax(nn.functional.linear(features, self.weight, self.bias) * self.scale, dim=-1)
-
-
 @torch.no_grad()
-def test_a_layer_of_the_users_own_sets_its_own_parameters():
-    model = make_model("plain", output_layer="untied")
-    model.output = Learned(SIZE, V).double()
-    features = torch.randn(2, SIZE, dtype=torch.float64)
-    for layers_too in (True, False):
-        model.initialise(0.1, layers_too=layers_too)
-        assert model.output.scale == 3.0
-    logits = nn.functional.linear(features, model.output.weight, model.output.bias) * 3.0 / 2.0
-    torch.testing.assert_close(model.output.with_temperature(2.0).log_probs(features), torch.log_softmax(logits, dim=-1))
+def test_a_layer_of_another_package_sets_its_own_parameters():
+    for options, expected in (({}, 8.0), ({"cosine_scale": 3.0}, 3.0)):
+        model = make_model("plain", output_layer="cosine", **options)
+        for layers_too in (True, False):
+            model.initialise(0.1, layers_too=layers_too)
+            assert model.output.scale == expected
+        assert model.output.weight is model.embedding.weight
+
+
+def test_gradients_of_a_layer_of_another_package():
+    """Of all of its parameters and the features, as from logits that are all there at once, and with the terms of the loss."""
+    for kind in OWN:
+        output = make_model("plain", output_layer=kind).output
+        features = torch.randn(5, SIZE, dtype=torch.float64, requires_grad=True)
+        words = torch.tensor([1, 2, 0, 5, 5])
+        logits = output(features)
+        norms = logits.logsumexp(1)
+        expected = (norms - logits.gather(1, words.unsqueeze(1)).squeeze(1)).sum() + 0.3 * norms.square().sum()
+        found = output.loss(features, words, None, LossTerms(self_normalisation=0.3)).total
+        parameters = [features, *output.parameters()]
+        for one, other in zip(torch.autograd.grad(found, parameters), torch.autograd.grad(expected, parameters), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_what_a_layer_of_another_package_does_not_say_it_can_is_refused(kind):
+    with pytest.raises(ValueError, match=f"a mixture of {kind} output layers is not supported"):
+        make_model("plain", output_layer=kind, softmaxes="2")
+    with pytest.raises(ValueError, match="a pointer needs one full softmax"):
+        make_model("pointer", output_layer=kind)
 
 
 def test_whole_numbers_are_refused_before_training(monkeypatch):

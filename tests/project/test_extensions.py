@@ -18,21 +18,45 @@ own = own_formats:OwnFormat
 """
 MODELS = """
 import torch
-from torch import nn
 from attlm_fairseq.modules.families import FAMILIES, Family
 from attlm_fairseq.modules.memory import PlainReader
-from attlm_fairseq.modules.output import OUTPUT_LAYERS, OutputKind, Softmax
+from attlm_fairseq.modules.output import OUTPUT_LAYERS, OutputKind, TransformedSoftmax
 from attlm_fairseq.modules.recurrence import RNN
 
 
-class NamedSoftmax(Softmax):
-    def __init__(self, feature_size, vocabulary_size, options):
-        super().__init__(feature_size, vocabulary_size)
-        self.named = options.of_model["decoder_embed_dim"]
+class Scaled(TransformedSoftmax):
+    def __init__(self, features, words, scale):
+        super().__init__(features, words)
+        self.scale = scale
+
+    def vectors(self, features):
+        return self.scale * torch.tanh(features)
 
 
+print("a module that prints")
 FAMILIES["own_lm"] = Family(RNN, PlainReader)
-OUTPUT_LAYERS["named"] = OutputKind(NamedSoftmax, tied=True)
+OUTPUT_LAYERS["scaled"] = OutputKind(
+    lambda features, words, options: Scaled(features, words, options.of_model["output_scale"]), tied=True, defaults={"output_scale": 2.0}
+)
+"""
+USER_DIR = """
+from attlm_fairseq.plugin import register
+
+register()
+
+from dataclasses import dataclass, field
+from fairseq.models import register_model
+from attlm_fairseq.models._decoder import LanguageModelConfig, MemoryLanguageModel
+
+
+@dataclass
+class OwnConfig(LanguageModelConfig):
+    output_scale: float = field(default=2.0, metadata={"help": "factor of the features"})
+
+
+@register_model("own_lm", dataclass=OwnConfig)
+class OwnLanguageModel(MemoryLanguageModel):
+    family = "own_lm"
 """
 FORMATS = """
 from attlm_fairseq.nbest.formats.lines import grouped, number, one_line, split_end, text_of, write_lines, written
@@ -68,7 +92,7 @@ from pathlib import Path
 import own_models
 from lm_files import write_checkpoint
 write_checkpoint(Path("lm.pt"), ["a", "b"], _name="own_lm_small")
-write_checkpoint(Path("named.pt"), ["a", "b"], _name="plain_lstm_lm", output_layer="named")
+write_checkpoint(Path("scaled.pt"), ["a", "b"], _name="plain_lstm_lm", output_layer="scaled")
 """
 ATTLM = """
 import sys
@@ -128,30 +152,49 @@ assert "attentive_lstm" in MODEL_REGISTRY and "own_lm" not in MODEL_REGISTRY
 
 def test_an_output_layer(installed):
     """Its matrix is that of the embeddings, as the kind says; an exported folder holds it once."""
-    found = attlm("ppl", "text.txt", "--lm", "named.pt", site=installed).stdout
-    attlm("export", "named.pt", "folder", site=installed)
+    found = attlm("ppl", "text.txt", "--lm", "scaled.pt", site=installed).stdout
+    attlm("export", "scaled.pt", "folder", site=installed)
     assert attlm("ppl", "text.txt", "--lm", "folder", site=installed).stdout == found
     program = """
 from pathlib import Path
 from attlm_fairseq.checkpoints.reading import load_model
-for path in ("named.pt", "folder"):
+for path in ("scaled.pt", "folder"):
     model = load_model(Path(path)).model
-    assert model.tied and model.output.named == model.embedding.embedding_dim
-    assert type(model.output).__name__ == "NamedSoftmax" and model.output.weight is model.embedding.weight
+    assert model.output.scale == 2.0 and model.output.weight is model.embedding.weight
 """
     run(program, installed)
 
 
-def test_fairseq_train_takes_the_output_layer(installed):
-    """The package is not named: its entry point is enough."""
-    program = """
-import attlm_fairseq.plugin
-attlm_fairseq.plugin.register()
-from fairseq import options
-arguments = ["data", "--task", "sentence_reset_lm", "--arch", "averaging_lstm_lm", "--output-layer", "named"]
-assert str(options.parse_args_and_arch(options.get_training_parser(), arguments).output_layer) == "named"
+@pytest.mark.slow
+def test_both_are_trained_by_fairseq(installed):
+    """As docs/adding-a-model.md has it: an own folder for the family and its options, none for the output layer of other models."""
+    Path("own_fairseq").mkdir()
+    Path("own_fairseq/__init__.py").write_text(USER_DIR)
+    Path("train.txt").write_text("a b\nb a a\n" * 8)
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), os.environ["PYTHONPATH"]])}
+
+    def fairseq(*arguments: object) -> str:
+        found = subprocess.run(
+            [str(Path(sys.executable).with_name(f"fairseq-{arguments[0]}")), *map(str, arguments[1:])],
+            env=path,
+            capture_output=True,
+            text=True,
+        )
+        assert found.returncode == 0, found.stderr
+        return found.stdout + found.stderr
+
+    fairseq("preprocess", "--only-source", "--trainpref", "train.txt", "--validpref", "train.txt", "--destdir", "bin")
+    sizes = ("--decoder-embed-dim", 8, "--decoder-hidden-size", 8, "--output-layer", "scaled", "--cpu", "--max-epoch", 1, "--batch-size", 4)
+    common = ("bin", "--task", "sentence_reset_lm", "--criterion", "lm_cross_entropy", "--optimizer", "sgd", "--lr", 0.1, *sizes)
+    fairseq("train", *common, "--user-dir", "own_fairseq", "--arch", "own_lm", "--output-scale", 5, "--save-dir", "own")
+    told = fairseq("train", *common, "--user-dir", TESTS.parent / "attlm_fairseq", "--arch", "averaging_lstm_lm", "--save-dir", "other")
+    assert "| valid |" in told
+    read = """
+from pathlib import Path
+from attlm_fairseq.checkpoints.reading import load_model
+assert [load_model(Path(each) / "checkpoint_last.pt").model.output.scale for each in ("own", "other")] == [5.0, 2.0]
 """
-    run(program, installed)
+    run(read, installed)
 
 
 def test_a_list_format(installed):
@@ -181,7 +224,13 @@ def test_a_package_that_cannot_be_loaded_is_named(installed, mistake, file, grou
     ("mistake", "message"),
     [
         ("OwnFormat = 5", "an entry point of attlm_fairseq.formats names 5 (int): expected a subclass of NbestFormat"),
-        (FORMATS.replace('name = "own"', 'name = "srilm"'), "two n-best formats are called srilm: rename that of own_formats"),
+        (FORMATS.replace('name = "own"', 'name = "srilm"'), "two n-best formats or outputs are called srilm: rename that of own_formats"),
+        (FORMATS.replace('name = "own"', 'name = "1best"'), "two n-best formats or outputs are called 1best: rename that of own_formats"),
+        (
+            FORMATS.replace('name = "own"', 'name = "own:5"'),
+            "OwnFormat of own_formats has the name 'own:5': expected a name",
+        ),
+        (FORMATS.replace('name = "own"', 'title = "own"'), "OwnFormat of own_formats has the name None: expected a name"),
         (FORMATS.replace("def put", "def other"), "own-package has the entry point own = own_formats:OwnFormat"),
     ],
 )
@@ -192,9 +241,16 @@ def test_what_is_no_format_of_its_own_is_refused(installed, mistake, message):
     assert "Traceback" not in told
 
 
+def test_a_format_that_fails_to_recognise_lists_is_named(installed):
+    (installed / "own_formats.py").write_text(FORMATS.replace('return head.startswith("own-score ")', "return head[10**6]"))
+    told = attlm("convert", "lists.txt", "--to", "jsonl", site=installed, code=2).stderr
+    assert "the n-best format own of own_formats fails to recognise lists (IndexError: string index out of range): name the format" in told
+    assert attlm("convert", "lists.txt", "--format", "moses", "--to", "jsonl", site=installed).stdout.count("\n") == 2
+
+
 def test_without_the_package_its_models_are_refused(installed):
     told = attlm(*RESCORE, code=2).stderr
     assert "lm.pt: architecture 'own_lm_small' is none of this package's: attentive_lstm_lm, " in told
     assert "a package with the entry point attlm_fairseq.models (docs/adding-a-model.md)" in told
-    told = attlm("ppl", "text.txt", "--lm", "named.pt", code=2).stderr
-    assert "output layer 'named' is not one of: tied, untied, adaptive" in told
+    told = attlm("ppl", "text.txt", "--lm", "scaled.pt", code=2).stderr
+    assert "output layer 'scaled' is not one of: tied, untied, adaptive" in told

@@ -13,9 +13,8 @@ from cli_runs import refused, run
 
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats import CONVERTIBLE_FOLDERS, FOLDER_FORMATS, find_format
+from attlm_fairseq.nbest.formats import CONVERTIBLE_FOLDERS, FOLDER_FORMATS, ONE_BEST, find_format
 from attlm_fairseq.verbs.convert import TARGETS
-from attlm_fairseq.verbs.rescore import ONE_BEST
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "nbest" / "formats"))
 from nbest_samples import ALL_SAMPLES, BY_ID, CSV, FAIRSEQ, HYPORADISE, MANIFEST, MARIAN, MLM, MOSES

@@ -12,6 +12,7 @@ from attlm_fairseq.modules.output.layer import EventLogProbs, OutputLayer
 from attlm_fairseq.modules.output.mixture import Mixture, parse_softmaxes
 from attlm_fairseq.modules.output.pointer import PointerSoftmax
 from attlm_fairseq.modules.output.softmax import Softmax
+from attlm_fairseq.modules.output.transformed import TransformedSoftmax
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,8 @@ class OutputOptions:
 
 
 def full_softmax(feature_size: int, vocabulary_size: int, options: OutputOptions) -> OutputLayer:
-    """Build a full softmax, a mixture of several or the pointer's. Raises ValueError if these are combined."""
+    """Build a full softmax, a mixture of several or the pointer's."""
     if options.pointer_loss is not None:
-        if options.mixture:
-            raise ValueError(POINTER_NEEDS)
         return PointerSoftmax(feature_size, vocabulary_size, options.pointer_loss)
     if not options.mixture:
         return Softmax(feature_size, vocabulary_size)
@@ -58,34 +57,46 @@ def full_softmax(feature_size: int, vocabulary_size: int, options: OutputOptions
 
 
 def adaptive_softmax(feature_size: int, vocabulary_size: int, options: OutputOptions) -> OutputLayer:
-    """Build an adaptive softmax. Raises ValueError for invalid cutoffs, several softmaxes or a pointer."""
-    if options.pointer_loss is not None:
-        raise ValueError(POINTER_NEEDS)
-    if options.mixture:
-        raise ValueError("a mixture of adaptive softmaxes is not supported: give --output-layer tied or untied, or --softmaxes 1")
+    """Build an adaptive softmax. Raises ValueError for invalid cutoffs."""
     return AdaptiveOutput(feature_size, vocabulary_size, options.cutoffs)
-
-
-POINTER_NEEDS = "a pointer needs one full softmax: give --output-layer tied or untied, and --softmaxes 1"
 
 
 class OutputKind(NamedTuple):
     """A choice of ``--output-layer``.
 
-    ``build`` makes the layer for features of size F and V words. It raises ValueError if an option is invalid or not supported.
-    ``tied``: the language model then shares the layer's ``weight`` with its embeddings.
+    Attributes:
+        build: makes the layer for features of size F, V words and the options. It raises ValueError if an option is invalid.
+        tied: whether the language model then shares the layer's ``weight`` with its embeddings.
+        full: whether ``build`` also makes mixtures (``softmaxes``) and pointers (``pointer_loss``). Of other kinds they are refused.
+        defaults: the kind's own options. A model without an option has its default.
     """
 
     build: Callable[[int, int, OutputOptions], OutputLayer]
     tied: bool = False
+    full: bool = False
+    defaults: Mapping[str, Any] = {}
 
 
 OUTPUT_LAYERS = {
-    "tied": OutputKind(full_softmax, tied=True),
-    "untied": OutputKind(full_softmax),
+    "tied": OutputKind(full_softmax, tied=True, full=True),
+    "untied": OutputKind(full_softmax, full=True),
     "adaptive": OutputKind(adaptive_softmax),
 }
 """The choices of ``--output-layer`` by name. Other packages may add some, see ``extensions.MODELS``."""
+
+
+def build_output_layer(name: str, feature_size: int, vocabulary_size: int, options: OutputOptions) -> OutputLayer:
+    """Build the output layer ``name`` for features of a reader of size F and V words.
+
+    Raises:
+        ValueError: an unknown name, an invalid option, or a combination that is not supported.
+    """
+    kind = find_output_layer(name)
+    if options.pointer_loss is not None and (options.mixture or not kind.full):
+        raise ValueError("a pointer needs one full softmax: give --output-layer tied or untied, and --softmaxes 1")
+    if options.mixture and not kind.full:
+        raise ValueError(f"a mixture of {name} output layers is not supported: give --output-layer tied or untied, or --softmaxes 1")
+    return kind.build(feature_size, vocabulary_size, options)
 
 
 def find_output_layer(name: str) -> OutputKind:
@@ -111,6 +122,8 @@ __all__ = [
     "OutputOptions",
     "PointerSoftmax",
     "Softmax",
+    "TransformedSoftmax",
+    "build_output_layer",
     "find_output_layer",
     "parse_softmaxes",
 ]

@@ -8,8 +8,10 @@ understand. Formats convert scores when they read and write: inside the program,
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from attlm_fairseq import extensions
 from attlm_fairseq.errors import InputError, UnknownFormatError, shown
@@ -28,7 +30,7 @@ from attlm_fairseq.nbest.formats.mlm import MlmFormat
 from attlm_fairseq.nbest.formats.moses import MosesFormat
 from attlm_fairseq.nbest.formats.nemo import NemoFormat
 from attlm_fairseq.nbest.formats.not_lists import advice_on, advice_on_bytes
-from attlm_fairseq.nbest.formats.one_best import ONE_BEST_STYLES, write_one_best
+from attlm_fairseq.nbest.formats.one_best import ONE_BEST, ONE_BEST_STYLES, write_one_best
 from attlm_fairseq.nbest.formats.plain import PlainFormat
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.formats.srilm import SrilmFolder, SrilmFormat
@@ -42,7 +44,9 @@ __all__ = [
     "FOLDER_FORMATS",
     "FORMATS",
     "LIKE_TEXT",
+    "ONE_BEST",
     "ONE_BEST_STYLES",
+    "OTHER_OUTPUTS",
     "Holds",
     "NbestFolderFormat",
     "NbestFormat",
@@ -74,23 +78,28 @@ _OWN_FORMATS = (  # in the order in which they are tried: plain takes almost any
     TextFormat(),
 )
 _OWN_FOLDERS = (EspnetFolder(), KaldiFolder(), SrilmFolder())
+OTHER_OUTPUTS = ("same", *ONE_BEST, "sausage")  # what --to means besides formats
 
 
 def _added_formats() -> tuple[NbestFormat | NbestFolderFormat, ...]:
     """Return the formats of other packages.
 
     Raises:
-        InputError: one cannot be imported, is no format, or has the name of a format that there is.
+        InputError: one cannot be loaded, is no format, or has no name that a format can have.
     """
     added = extensions.load(extensions.FORMATS)
-    names = {form.name for form in (*_OWN_FORMATS, *_OWN_FOLDERS)}
+    names = {form.name for form in (*_OWN_FORMATS, *_OWN_FOLDERS)} | {*OTHER_OUTPUTS}
     for form in added:
         if not isinstance(form, NbestFormat | NbestFolderFormat):
             expected = "a subclass of NbestFormat or NbestFolderFormat"
             raise InputError(f"an entry point of {extensions.FORMATS} names {shown(form)}: expected {expected}")
-        if form.name in names:
-            raise InputError(f"two n-best formats are called {form.name}: rename that of {type(form).__module__}")
-        names.add(form.name)
+        name, module = getattr(form, "name", None), type(form).__module__
+        if not isinstance(name, str) or re.fullmatch(r"[a-z0-9]+([_-][a-z0-9]+)*", name) is None:
+            expected = "a name of small letters and digits, perhaps with - and _ between them"
+            raise InputError(f"the n-best format {type(form).__name__} of {module} has the name {name!r}: expected {expected}")
+        if name in names:
+            raise InputError(f"two n-best formats or outputs are called {name}: rename that of {module}")
+        names.add(name)
     return added
 
 
@@ -210,10 +219,10 @@ def _open_folder(folder: Path, form: NbestFormat | NbestFolderFormat | None) -> 
         raise InputError(f"a folder: expected a file, as {form.name} has it", path=folder)
     candidates = FOLDER_FORMATS.values() if form is None else [FOLDER_FORMATS[form.name]]
     for candidate in candidates:
-        if form is not None or candidate.matches_folder(folder):
+        if form is not None or _matches(candidate, folder):
             return candidate, candidate.read_folder(folder)
     for parts in _PARTS:
-        found = [path for path in sorted(folder.glob(parts)) if path.is_dir() and any(form.matches_folder(path) for form in candidates)]
+        found = [path for path in sorted(folder.glob(parts)) if path.is_dir() and any(_matches(form, path) for form in candidates)]
         if found:
             advice = f"join them: attlm convert {folder}/{parts} -o lists.jsonl"
             folders = f"{len(found)} folder{'s' if len(found) > 1 else ''}"
@@ -222,12 +231,30 @@ def _open_folder(folder: Path, form: NbestFormat | NbestFolderFormat | None) -> 
     raise InputError(f"not recognised as a folder of n-best lists (tried {tried}): name its format with --format", path=folder)
 
 
+def _matches(form: NbestFormat | NbestFolderFormat, what: Any) -> bool:
+    """Return whether a format matches the beginning of a file, or a folder.
+
+    Raises:
+        InputError: the format is of another package, and fails. It must not keep files of other formats from being read.
+    """
+    matches = form.matches if isinstance(form, NbestFormat) else form.matches_folder
+    try:
+        return matches(what)
+    except Exception as error:
+        if form not in _ADDED or isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"the n-best format {form.name} of {type(form).__module__} fails to recognise lists ({type(error).__name__}: {error}): name "
+            "the format of the lists with --format, and mend or uninstall it"
+        ) from error
+
+
 def format_of(head: str) -> NbestFormat | None:
     """Return the format of a file that begins with ``head`` (``TextSource.head``); None if no format fits."""
     head = whole_lines(head)
     if advice_on(head) is not None:
         return None
-    return next((candidate for candidate in _FILE_FORMATS.values() if candidate.matches(head)), None) if head.strip() else None
+    return next((candidate for candidate in _FILE_FORMATS.values() if _matches(candidate, head)), None) if head.strip() else None
 
 
 def _recognise(source: TextSource) -> NbestFormat:

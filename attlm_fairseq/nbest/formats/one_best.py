@@ -24,6 +24,8 @@ def _sclite(name: str, text: str) -> str:
 
 
 ONE_BEST_STYLES: dict[str, Callable[[str, str], str]] = {"text": _text, "kaldi": _kaldi, "sclite": _sclite}
+ONE_BEST = {f"1best-{style}" if style != "text" else "1best": style for style in ONE_BEST_STYLES}
+"""The styles by what ``--to`` calls them."""
 
 
 def write_one_best(lists: Iterable[NbestList], path: str, style: str = "text") -> None:
