@@ -6,15 +6,26 @@ import contextlib
 import sys
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, TypeVar
 
 from attlm_fairseq.errors import InputError
+
+T = TypeVar("T")
 
 MODELS = "attlm_fairseq.models"
 """The group of entry points of modules that add to ``modules.families.FAMILIES`` or ``modules.output.OUTPUT_LAYERS``."""
 
 FORMATS = "attlm_fairseq.formats"
 """The group of entry points of subclasses of ``NbestFormat`` or ``NbestFolderFormat``."""
+
+
+class Registry(dict[str, T]):
+    """Parts by name. A name cannot be taken twice: what a package adds must not change the models of another."""
+
+    def __setitem__(self, name: str, part: T) -> None:
+        if self.get(name, part) is not part:
+            raise ValueError(f"the name {name!r} is taken: choose another one")
+        super().__setitem__(name, part)
 
 
 @cache

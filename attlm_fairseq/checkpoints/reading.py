@@ -23,12 +23,16 @@ from attlm_fairseq.files import sha256
 from attlm_fairseq.forks import one_thread_in_forks
 from attlm_fairseq.modules.families import FAMILIES, build_language_model, family_of
 from attlm_fairseq.modules.language_model import LanguageModel
-from attlm_fairseq.modules.output import find_output_layer
+from attlm_fairseq.modules.output import OutputKind, find_output_layer
 from attlm_fairseq.modules.state import EVERYTHING, Carried
 
 WEIGHTS_PREFIX = "decoder.model."  # where the fairseq adapter holds the LanguageModel
 TASK_OPTIONS = ("memory_slots", "reset", "add_bos_token")  # options of the training task that say how the model reads a text
 FINGERPRINT = "decoder.dictionary_version"  # and the numbers of its dictionary; fairseq averages no weights with "version" in their name
+OF_A_PACKAGE = (
+    "install the version of attlm that has it, or, if it is your own, a package with the entry point "
+    f"{extensions.MODELS} (docs/adding-a-model.md)"
+)
 # what it raises to take a file's content for a model's where parts are missing, of another kind or of another size
 MISSHAPEN = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
@@ -85,7 +89,7 @@ def load_model(
                 path=path,
             )
         family = find_family(stored.architecture, path)
-        if find_output_layer(str(stored.options["output_layer"])).tied:
+        if output_kind(stored, path).tied:
             stored.weights["output.weight"] = stored.weights["embedding.weight"]  # a folder holds it once
         check_sizes(stored, family)
         with torch.random.fork_rng(devices=[]):  # initial values that are replaced leave the program's random numbers as they are
@@ -99,6 +103,14 @@ def load_model(
         raise misshapen(error, path) from None
     check_finite(model, path)
     return TrainedModel(model.to(device).eval(), stored.vocabulary, path, stored.architecture, stored.sha256, carried)
+
+
+def output_kind(stored: StoredModel, path: Path) -> OutputKind:
+    """Return the kind of a model's output layer. Raises InputError if neither this package nor an installed one has it."""
+    try:
+        return find_output_layer(str(stored.options["output_layer"]))
+    except ValueError as error:
+        raise InputError(f"{error}; {OF_A_PACKAGE}", path=path) from None
 
 
 def misshapen(error: Exception, path: Path) -> InputError:
@@ -205,8 +217,7 @@ def find_family(architecture: str, path: Path) -> str:
     family = family_of(architecture)
     if family is None:
         raise InputError(
-            f"architecture {architecture!r} is none of this package's: {', '.join(FAMILIES)}; give one of these, install the version "
-            f"of attlm that has it, or, if it is your own, a package with the entry point {extensions.MODELS} (docs/adding-a-model.md)",
+            f"architecture {architecture!r} is none of this package's: {', '.join(FAMILIES)}; give one of these, {OF_A_PACKAGE}",
             path=path,
         )
     return family

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from attlm_fairseq import extensions
@@ -36,22 +36,24 @@ class Family(NamedTuple):
         return {**self.recurrence.defaults, **self.reader.defaults}
 
 
-FAMILIES = {
-    "attentive_lstm_lm": Family(LSTM, AttentiveReader),
-    "averaging_lstm_lm": Family(LSTM, AveragingReader),
-    "amsrn_lm": Family(LSTM, SelectionReader),
-    "kvp_lstm_lm": Family(LSTM, KeyValuePredictReader),
-    "ngram_rnn_lm": Family(LSTM, NgramReader),
-    "plain_lstm_lm": Family(LSTM, PlainReader),
-    "pointer_lstm_lm": Family(LSTM, PointerReader),
-    "rnn_lm": Family(RNN, PlainReader),
-    "hornn_lm": Family(HigherOrderRNN, PlainReader),
-    "rm_lm": Family(LSTM, RecurrentMemoryReader),
-    "lstmn_lm": Family(LSTMN, PlainReader),
-    "rwa_lm": Family(WeightedAverage, PlainReader),
-    "mogrifier_lstm_lm": Family(Mogrifier, PlainReader),
-    "attentive_mogrifier_lm": Family(Mogrifier, AttentiveReader),
-}
+FAMILIES = extensions.Registry[Family](
+    {
+        "attentive_lstm_lm": Family(LSTM, AttentiveReader),
+        "averaging_lstm_lm": Family(LSTM, AveragingReader),
+        "amsrn_lm": Family(LSTM, SelectionReader),
+        "kvp_lstm_lm": Family(LSTM, KeyValuePredictReader),
+        "ngram_rnn_lm": Family(LSTM, NgramReader),
+        "plain_lstm_lm": Family(LSTM, PlainReader),
+        "pointer_lstm_lm": Family(LSTM, PointerReader),
+        "rnn_lm": Family(RNN, PlainReader),
+        "hornn_lm": Family(HigherOrderRNN, PlainReader),
+        "rm_lm": Family(LSTM, RecurrentMemoryReader),
+        "lstmn_lm": Family(LSTMN, PlainReader),
+        "rwa_lm": Family(WeightedAverage, PlainReader),
+        "mogrifier_lstm_lm": Family(Mogrifier, PlainReader),
+        "attentive_mogrifier_lm": Family(Mogrifier, AttentiveReader),
+    }
+)
 """Families by name. A preset is called ``<family>_<table row>``; if several families fit, it is of the one with the longest name.
 Other packages may add families, see ``extensions.MODELS``."""
 
@@ -82,11 +84,14 @@ def family_of(architecture: str) -> str | None:
     """Return the family of an architecture or preset; None if neither this package nor an installed one with entry points has it."""
     if architecture in RECIPES:
         return RECIPES[architecture]
-    return _begins_with_family(architecture) or (_begins_with_family(architecture) if extensions.load(extensions.MODELS) else None)
+    if own := _begins_with_family(architecture, OWN_FAMILIES):
+        return own
+    extensions.load(extensions.MODELS)  # raises again what it raised: a module may have added a part of its families before it failed
+    return _begins_with_family(architecture, FAMILIES)
 
 
-def _begins_with_family(architecture: str) -> str | None:
-    return max((name for name in FAMILIES if f"{architecture}_".startswith(f"{name}_")), key=len, default=None)
+def _begins_with_family(architecture: str, families: Iterable[str]) -> str | None:
+    return max((name for name in families if f"{architecture}_".startswith(f"{name}_")), key=len, default=None)
 
 
 def build_language_model(family: str | Family, config: Mapping[str, Any], vocabulary_size: int, padding_index: int) -> LanguageModel:
@@ -97,11 +102,11 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
     Raises:
         ValueError: sizes do not match, or an option has an unknown value (for example, of a later version).
     """
-    if isinstance(family, str) and family not in FAMILIES:
+    if isinstance(family, str) and family not in OWN_FAMILIES:
         extensions.load(extensions.MODELS)
     parts = FAMILIES[family] if isinstance(family, str) else family
     kind = str(config["output_layer"])
-    options = {**parts.defaults, **DEFAULTS, **find_output_layer(kind).defaults, **{name: config[name] for name in config}}
+    options = {**find_output_layer(kind).defaults, **parts.defaults, **DEFAULTS, **{name: config[name] for name in config}}
     regularisation = Regularisation.from_config(options)
     top_size = options["decoder_hidden_size"] if options.get("decoder_top_size") is None else options["decoder_top_size"]
     for name in ("decoder_embed_dim", "decoder_hidden_size", "decoder_layers"):

@@ -10,7 +10,7 @@ from pathlib import Path
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, find_format, format_of, open_nbest
+from attlm_fairseq.nbest.formats import NbestFolderFormat, find_format, format_of, open_nbest
 from attlm_fairseq.nbest.formats.ctm import CtmFormat, recordings
 from attlm_fairseq.nbest.formats.text import TextFormat
 from attlm_fairseq.nbest.line_matching import By, match_lines
@@ -59,7 +59,7 @@ def read_further(
     lines = list(TextSource(path, text=text).lines())
     if isinstance(form, CtmFormat):  # without a line for an utterance without words
         return _of_ctm(first, TextSource(path, text=text), by, option)
-    if form is not None and (isinstance(form, TextFormat) or form.name not in LIKE_TEXT or len(lines) != len(first)):
+    if form is not None and (isinstance(form, TextFormat) or not form.like_text or len(lines) != len(first)):
         return in_order_of(first, list(form.read(TextSource(path, text=text))), path, first_path)
     if named is not None:
         lists: list[NbestList] = []

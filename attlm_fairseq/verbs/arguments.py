@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 from attlm_fairseq.errors import InputError, require_type, shown
 from attlm_fairseq.files import TextSource
-from attlm_fairseq.nbest.formats import LIKE_TEXT, format_of
+from attlm_fairseq.nbest.formats import format_of
 from attlm_fairseq.numeric import is_finite, is_number
 
 FilePath: TypeAlias = str | os.PathLike[str]
@@ -61,8 +61,8 @@ def text_lines(text: FilePath | Iterable[str], expected: str = "one sentence per
             raise InputError(f"the text is {shown(text)}: expected a file or {expected}")
         return map(_line, text)
     source = TextSource(os.fspath(text), expected)
-    form = format_of(source.head)
-    if form is not None and form.name not in LIKE_TEXT:
+    form = format_of(source.head, own=True)
+    if form is not None and not form.like_text:
         source.close()
         found = f"holds n-best lists ({form.name})"
         raise InputError(f"{found}: expected {expected}; `attlm rescore` and `attlm eval` read lists", path=source.name)

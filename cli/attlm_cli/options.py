@@ -16,7 +16,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.numbers import LANGUAGE
 from attlm_fairseq.nbest.external_metric import PREFIX
-from attlm_fairseq.nbest.formats import FORMATS
+from attlm_fairseq.nbest.formats import OWN_NAMES
 from attlm_fairseq.nbest.line_matching import By
 from attlm_fairseq.nbest.metric_spec import UNNAMED, MetricSpec
 from attlm_fairseq.nbest.metrics import Metric, make_metric
@@ -75,7 +75,7 @@ format_option = cloup.option(
     "--format",
     "format_name",
     metavar="NAME",
-    help=f"Format of the lists: {', '.join(sorted(FORMATS))} (nemo:K and plain:K with the number of hypotheses). text is one "
+    help=f"Format of the lists: {', '.join(OWN_NAMES)} (nemo:K and plain:K with the number of hypotheses). text is one "
     "text per line. Default: recognised by content.",
 )
 

@@ -253,4 +253,28 @@ def test_without_the_package_its_models_are_refused(installed):
     assert "lm.pt: architecture 'own_lm_small' is none of this package's: attentive_lstm_lm, " in told
     assert "a package with the entry point attlm_fairseq.models (docs/adding-a-model.md)" in told
     told = attlm("ppl", "text.txt", "--lm", "scaled.pt", code=2).stderr
-    assert "output layer 'scaled' is not one of: tied, untied, adaptive" in told
+    assert "scaled.pt: output layer 'scaled' is not one of: tied, untied, adaptive; install the version of attlm that has it, or" in told
+
+
+def test_its_modules_are_imported_by_their_own_names(installed):
+    """They import modules of this package, which must not import them in turn."""
+    for name in ("own_formats", "own_models"):
+        run(f"import {name}", installed)
+    run(
+        "import own_formats; from attlm_fairseq.nbest.formats import FORMATS; assert type(FORMATS['own']) is own_formats.OwnFormat",
+        installed,
+    )
+
+
+def test_a_broken_format_stops_no_command_without_lists(installed):
+    (installed / "own_formats.py").write_text("raise RuntimeError('boom')")
+    attlm("ppl", "text.txt", "--lm", "scaled.pt", site=installed)
+    attlm("sample", "--help", site=installed)
+
+
+@pytest.mark.parametrize("mistake", ["OUTPUT_LAYERS['tied'] = OutputKind(Scaled)", "FAMILIES['rnn_lm'] = Family(RNN, PlainReader)"])
+def test_what_there_is_is_not_replaced(installed, mistake):
+    (installed / "own_models.py").write_text(MODELS + mistake)
+    told = attlm(*RESCORE, site=installed, code=2).stderr
+    assert "which cannot be loaded: ValueError: the name '" in told
+    assert "' is taken: choose another one; mend or uninstall it" in told

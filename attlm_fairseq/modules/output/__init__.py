@@ -77,12 +77,17 @@ class OutputKind(NamedTuple):
     defaults: Mapping[str, Any] = {}
 
 
-OUTPUT_LAYERS = {
-    "tied": OutputKind(full_softmax, tied=True, full=True),
-    "untied": OutputKind(full_softmax, full=True),
-    "adaptive": OutputKind(adaptive_softmax),
-}
+OUTPUT_LAYERS = extensions.Registry[OutputKind](
+    {
+        "tied": OutputKind(full_softmax, tied=True, full=True),
+        "untied": OutputKind(full_softmax, full=True),
+        "adaptive": OutputKind(adaptive_softmax),
+    }
+)
 """The choices of ``--output-layer`` by name. Other packages may add some, see ``extensions.MODELS``."""
+
+OWN_LAYERS = tuple(OUTPUT_LAYERS)
+"""The choices of this package."""
 
 
 def build_output_layer(name: str, feature_size: int, vocabulary_size: int, options: OutputOptions) -> OutputLayer:
@@ -105,7 +110,7 @@ def find_output_layer(name: str) -> OutputKind:
     Raises:
         ValueError: neither this package nor an installed one has it.
     """
-    if name not in OUTPUT_LAYERS:
+    if name not in OWN_LAYERS:
         extensions.load(extensions.MODELS)
     if name not in OUTPUT_LAYERS:
         raise ValueError(f"output layer {name!r} is not one of: {', '.join(OUTPUT_LAYERS)}")

@@ -57,7 +57,8 @@ class TransformedSoftmax(Softmax):
     def events(  # type: ignore[override]  # a function, not an object with normalisers
         self, rounded: Callable[[Tensor], Tensor] | None = None, normaliser: str = "exact"
     ) -> EventLogProbs:
-        return partial(_log_probs_of_events, self, softmax_events(*self._cooled(), rounded, normaliser))
+        with torch.no_grad():
+            return partial(_log_probs_of_events, self, softmax_events(*self._cooled(), rounded, normaliser))
 
     def steps(self, make: MakeLinear) -> TransformedSteps:
         return TransformedSteps(self, make(*self._cooled()))

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attlm_fairseq import extensions
 from attlm_fairseq.errors import InputError, UnknownFormatError, shown
@@ -43,10 +44,10 @@ __all__ = [
     "CONVERTIBLE_FOLDERS",
     "FOLDER_FORMATS",
     "FORMATS",
-    "LIKE_TEXT",
     "ONE_BEST",
     "ONE_BEST_STYLES",
     "OTHER_OUTPUTS",
+    "OWN_NAMES",
     "Holds",
     "NbestFolderFormat",
     "NbestFormat",
@@ -81,14 +82,39 @@ _OWN_FOLDERS = (EspnetFolder(), KaldiFolder(), SrilmFolder())
 OTHER_OUTPUTS = ("same", *ONE_BEST, "sausage")  # what --to means besides formats
 
 
-def _added_formats() -> tuple[NbestFormat | NbestFolderFormat, ...]:
-    """Return the formats of other packages.
+OWN_NAMES = tuple(sorted({form.name for form in (*_OWN_FORMATS, *_OWN_FOLDERS)}))
+
+if TYPE_CHECKING:  # at run time by __getattr__
+    FOLDER_FORMATS: dict[str, NbestFolderFormat]
+    """The formats of folders by name."""
+    FORMATS: dict[str, NbestFormat | NbestFolderFormat]
+    """Every format by its name; kaldi and srilm are the single file, their folders are in ``FOLDER_FORMATS``."""
+    CONVERTIBLE: tuple[str, ...]
+    CONVERTIBLE_FOLDERS: tuple[str, ...]
+    """The names of formats that can hold lists read from another one."""
+
+
+class _Registered(NamedTuple):
+    """The formats of this package and of others, in the order in which they are tried."""
+
+    added: tuple[NbestFormat | NbestFolderFormat, ...]
+    folders: dict[str, NbestFolderFormat]
+    files: dict[str, NbestFormat]
+
+    @property
+    def all(self) -> dict[str, NbestFormat | NbestFolderFormat]:
+        return self.folders | self.files
+
+
+@cache
+def _registered() -> _Registered:
+    """Return all formats. Those of other packages are imported at the first use, as they import modules of this package.
 
     Raises:
         InputError: one cannot be loaded, is no format, or has no name that a format can have.
     """
     added = extensions.load(extensions.FORMATS)
-    names = {form.name for form in (*_OWN_FORMATS, *_OWN_FOLDERS)} | {*OTHER_OUTPUTS}
+    names = {*OWN_NAMES, *OTHER_OUTPUTS}
     for form in added:
         if not isinstance(form, NbestFormat | NbestFolderFormat):
             expected = "a subclass of NbestFormat or NbestFolderFormat"
@@ -100,21 +126,27 @@ def _added_formats() -> tuple[NbestFormat | NbestFolderFormat, ...]:
         if name in names:
             raise InputError(f"two n-best formats or outputs are called {name}: rename that of {module}")
         names.add(name)
-    return added
+    folders = {form.name: form for form in (*added, *_OWN_FOLDERS) if isinstance(form, NbestFolderFormat)}
+    return _Registered(added, folders, {form.name: form for form in (*added, *_OWN_FORMATS) if isinstance(form, NbestFormat)})
 
 
-_ADDED = _added_formats()
-FOLDER_FORMATS: dict[str, NbestFolderFormat] = {form.name: form for form in (*_ADDED, *_OWN_FOLDERS) if isinstance(form, NbestFolderFormat)}
-_FILE_FORMATS: dict[str, NbestFormat] = {form.name: form for form in (*_ADDED, *_OWN_FORMATS) if isinstance(form, NbestFormat)}
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        match name:
+            case "FOLDER_FORMATS":
+                return _registered().folders
+            case "FORMATS":
+                return _registered().all
+            case "CONVERTIBLE":
+                return tuple(form.name for form in _registered().files.values() if form.holds)
+            case "CONVERTIBLE_FOLDERS":
+                return tuple(form.name for form in _registered().folders.values() if form.holds)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 # where decoders that run in parallel put their folders: ESPnet's logdir, Kaldi's rescoring
 _PARTS = ("output.*", "logdir/output.*", "archives.*")
-# formats that can hold lists read from another one, and those that lines of plain text can be taken for
-CONVERTIBLE_FOLDERS = tuple(folder.name for folder in FOLDER_FORMATS.values() if folder.holds)
-CONVERTIBLE = tuple(form.name for form in _FILE_FORMATS.values() if form.holds)
-LIKE_TEXT = tuple(form.name for form in _FILE_FORMATS.values() if form.like_text)
-# every format by its name; kaldi and srilm are the single file, their folders are in FOLDER_FORMATS
-FORMATS: dict[str, NbestFormat | NbestFolderFormat] = FOLDER_FORMATS | _FILE_FORMATS
 
 
 def find_format(name: str) -> NbestFormat | NbestFolderFormat:
@@ -124,12 +156,12 @@ def find_format(name: str) -> NbestFormat | NbestFolderFormat:
         InputError: there is no format of this name, or it does not take this argument.
     """
     base, colon, argument = name.partition(":")
-    if colon and base in _FILE_FORMATS:
-        return _FILE_FORMATS[base].with_argument(argument)
-    if name not in FORMATS:
-        names = ", ".join(sorted(FORMATS))
+    if colon and base in _registered().files:
+        return _registered().files[base].with_argument(argument)
+    if name not in _registered().all:
+        names = ", ".join(sorted(_registered().all))
         raise InputError(f"unknown n-best format {name!r}: expected one of {names} (nemo:K and plain:K with the number of hypotheses)")
-    return FORMATS[name]
+    return _registered().all[name]
 
 
 def find_target(name: str, path: str, source: NbestFormat | NbestFolderFormat | None = None) -> NbestFormat | NbestFolderFormat:
@@ -141,7 +173,7 @@ def find_target(name: str, path: str, source: NbestFormat | NbestFolderFormat | 
     Raises:
         InputError: there is no format of this name, or the path ends in ``/`` and the format is a file.
     """
-    form, folder = find_format(name), FOLDER_FORMATS.get(name)
+    form, folder = find_format(name), _registered().folders.get(name)
     comes_from_folder = source is folder and (Path(path).is_dir() or not is_stream(path))
     if folder is not None and (path.endswith("/") or comes_from_folder or (form.holds is None and form is not source)):
         return folder
@@ -164,7 +196,7 @@ def source_of(nbest: NbestList) -> NbestFormat | NbestFolderFormat | None:
     """Return the format that a list was read from; None if it is of no file, or has changed since."""
     if nbest.verbatim is None or has_changed(nbest):
         return None
-    return (FOLDER_FORMATS if nbest.verbatim.file_name else FORMATS).get(nbest.verbatim.file.format)
+    return (_registered().folders if nbest.verbatim.file_name else _registered().all).get(nbest.verbatim.file.format)
 
 
 def open_nbest(path: str | Sequence[str], format: str | None = None) -> tuple[NbestFormat | NbestFolderFormat, Iterator[NbestList]]:
@@ -182,7 +214,7 @@ def open_nbest(path: str | Sequence[str], format: str | None = None) -> tuple[Nb
     if not isinstance(path, str):
         if form is not None and form.name != "srilm":
             raise InputError(f"several files: only srilm has one file for each list, {form.name} has not")
-        return FOLDER_FORMATS["srilm"], SrilmFolder().read_files([Path(one) for one in path])
+        return _registered().folders["srilm"], SrilmFolder().read_files([Path(one) for one in path])
     if path != "-" and os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         return _open_folder(Path(path), form)
     if isinstance(form, NbestFolderFormat):
@@ -215,9 +247,9 @@ def write_nbest(lists: Iterable[NbestList], fmt: NbestFormat | NbestFolderFormat
 
 
 def _open_folder(folder: Path, form: NbestFormat | NbestFolderFormat | None) -> tuple[NbestFolderFormat, Iterator[NbestList]]:
-    if form is not None and form.name not in FOLDER_FORMATS:
+    if form is not None and form.name not in _registered().folders:
         raise InputError(f"a folder: expected a file, as {form.name} has it", path=folder)
-    candidates = FOLDER_FORMATS.values() if form is None else [FOLDER_FORMATS[form.name]]
+    candidates = _registered().folders.values() if form is None else [_registered().folders[form.name]]
     for candidate in candidates:
         if form is not None or _matches(candidate, folder):
             return candidate, candidate.read_folder(folder)
@@ -227,11 +259,11 @@ def _open_folder(folder: Path, form: NbestFormat | NbestFolderFormat | None) -> 
             advice = f"join them: attlm convert {folder}/{parts} -o lists.jsonl"
             folders = f"{len(found)} folder{'s' if len(found) > 1 else ''}"
             raise InputError(f"holds n-best lists in {folders}, such as {found[0].name}; {advice}", path=folder)
-    tried = ", ".join(FOLDER_FORMATS)
+    tried = ", ".join(_registered().folders)
     raise InputError(f"not recognised as a folder of n-best lists (tried {tried}): name its format with --format", path=folder)
 
 
-def _matches(form: NbestFormat | NbestFolderFormat, what: Any) -> bool:
+def _matches(form: NbestFormat | NbestFolderFormat, what: Any, own: bool = False) -> bool:
     """Return whether a format matches the beginning of a file, or a folder.
 
     Raises:
@@ -241,7 +273,7 @@ def _matches(form: NbestFormat | NbestFolderFormat, what: Any) -> bool:
     try:
         return matches(what)
     except Exception as error:
-        if form not in _ADDED or isinstance(error, InputError):
+        if own or form not in _registered().added or isinstance(error, InputError):
             raise
         raise InputError(
             f"the n-best format {form.name} of {type(form).__module__} fails to recognise lists ({type(error).__name__}: {error}): name "
@@ -249,12 +281,15 @@ def _matches(form: NbestFormat | NbestFolderFormat, what: Any) -> bool:
         ) from error
 
 
-def format_of(head: str) -> NbestFormat | None:
-    """Return the format of a file that begins with ``head`` (``TextSource.head``); None if no format fits."""
+def format_of(head: str, own: bool = False) -> NbestFormat | None:
+    """Return the format of a file that begins with ``head`` (``TextSource.head``); None if no format fits.
+
+    ``own``: of this package's formats alone, where lists are not expected.
+    """
     head = whole_lines(head)
-    if advice_on(head) is not None:
+    if not head.strip() or advice_on(head) is not None:
         return None
-    return next((candidate for candidate in _FILE_FORMATS.values() if _matches(candidate, head)), None) if head.strip() else None
+    return next((form for form in (_OWN_FORMATS if own else _registered().files.values()) if _matches(form, head, own)), None)
 
 
 def _recognise(source: TextSource) -> NbestFormat:
@@ -266,7 +301,7 @@ def _recognise(source: TextSource) -> NbestFormat:
     if (advice := advice_on(source.head)) is not None:
         raise InputError(f"is {advice}", path=source.name)
     if (ending := Path(source.name.removesuffix(".gz")).suffix[1:].lower()) in (CsvFormat.name, TsvFormat.name):
-        return _FILE_FORMATS[ending]  # which says what its header lacks
-    tried = ", ".join(name for name in _FILE_FORMATS if name != TextFormat.name)
+        return _registered().files[ending]  # which says what its header lacks
+    tried = ", ".join(name for name in _registered().files if name != TextFormat.name)
     advice = f"name its format with --format; {TextFormat.name} is one text per line, {PlainFormat.name}:K has K lines for each list"
     raise UnknownFormatError(f"not recognised as an n-best list (tried {tried}): {advice}", path=source.name)
