@@ -100,10 +100,7 @@ class _Registered(NamedTuple):
     added: tuple[NbestFormat | NbestFolderFormat, ...]
     folders: dict[str, NbestFolderFormat]
     files: dict[str, NbestFormat]
-
-    @property
-    def all(self) -> dict[str, NbestFormat | NbestFolderFormat]:
-        return self.folders | self.files
+    all: dict[str, NbestFormat | NbestFolderFormat]
 
 
 @cache
@@ -127,7 +124,8 @@ def _registered() -> _Registered:
             raise InputError(f"two n-best formats or outputs are called {name}: rename that of {module}")
         names.add(name)
     folders = {form.name: form for form in (*added, *_OWN_FOLDERS) if isinstance(form, NbestFolderFormat)}
-    return _Registered(added, folders, {form.name: form for form in (*added, *_OWN_FORMATS) if isinstance(form, NbestFormat)})
+    files = {form.name: form for form in (*added, *_OWN_FORMATS) if isinstance(form, NbestFormat)}
+    return _Registered(added, folders, files, folders | files)
 
 
 if not TYPE_CHECKING:
@@ -263,7 +261,7 @@ def _open_folder(folder: Path, form: NbestFormat | NbestFolderFormat | None) -> 
     raise InputError(f"not recognised as a folder of n-best lists (tried {tried}): name its format with --format", path=folder)
 
 
-def _matches(form: NbestFormat | NbestFolderFormat, what: Any, own: bool = False) -> bool:
+def _matches(form: NbestFormat | NbestFolderFormat, what: Any) -> bool:
     """Return whether a format matches the beginning of a file, or a folder.
 
     Raises:
@@ -273,7 +271,7 @@ def _matches(form: NbestFormat | NbestFolderFormat, what: Any, own: bool = False
     try:
         return matches(what)
     except Exception as error:
-        if own or form not in _registered().added or isinstance(error, InputError):
+        if form not in _registered().added or isinstance(error, InputError):
             raise
         raise InputError(
             f"the n-best format {form.name} of {type(form).__module__} fails to recognise lists ({type(error).__name__}: {error}): name "
@@ -289,7 +287,9 @@ def format_of(head: str, own: bool = False) -> NbestFormat | None:
     head = whole_lines(head)
     if not head.strip() or advice_on(head) is not None:
         return None
-    return next((form for form in (_OWN_FORMATS if own else _registered().files.values()) if _matches(form, head, own)), None)
+    if own:
+        return next((form for form in _OWN_FORMATS if form.matches(head)), None)
+    return next((form for form in _registered().files.values() if _matches(form, head)), None)
 
 
 def _recognise(source: TextSource) -> NbestFormat:
