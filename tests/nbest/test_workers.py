@@ -181,7 +181,14 @@ def test_the_end_of_its_terminal_ends_a_run(folder):
 def test_an_interrupt_ends_the_processes_at_once(folder):
     """Ctrl-C in a terminal reaches the whole group."""
     arguments = command(folder, "interrupted", "--devices", "cpu:2")
-    process = subprocess.Popen(arguments, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+    process = subprocess.Popen(
+        arguments,
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell lets what it starts in the background ignore it
+    )
     cache = folder / "interrupted.unfinished"
     deadline = time.monotonic() + 100
     while not cache.exists() or cache.stat().st_size < 4096 * 8:
