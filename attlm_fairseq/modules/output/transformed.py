@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 
 
 class TransformedSoftmax(Softmax):
-    """``p = softmax(U v(f) + c)``. A subclass says what ``v`` is (``vectors``), and what ``U`` and ``c`` are (``matrix``).
+    """``p = softmax((U v(f) + c) / temperature)`` of features ``f``; without overrides ``v(f) = f``, ``U = W`` and ``c = b``.
 
-    Losses, scores, temperatures and decoders' steps in lower precision follow from these two. The constructor takes D and V. Parameters
-    of the subclass's own, such as a scale, are set in ``initialise_biases`` if they are not to be drawn.
+    A subclass overrides ``vectors``, which is ``v``, or ``matrix``, which is ``U`` and ``c``, or both. Losses and scores (natural
+    logarithms), temperatures and decoders' steps in lower precision follow. A subclass sets its own parameters, such as a scale, in
+    ``initialise_biases``; those that it does not set are drawn.
+
+    Args of the constructor: D, the size of a word's vector, and V.
     """
 
     temperature = 1.0

@@ -80,8 +80,6 @@ _OWN_FORMATS = (  # in the order in which they are tried: plain takes almost any
 )
 _OWN_FOLDERS = (EspnetFolder(), KaldiFolder(), SrilmFolder())
 OTHER_OUTPUTS = ("same", *ONE_BEST, "sausage")  # what --to means besides formats
-
-
 OWN_NAMES = tuple(sorted({form.name for form in (*_OWN_FORMATS, *_OWN_FOLDERS)}))
 
 if TYPE_CHECKING:  # at run time by __getattr__
