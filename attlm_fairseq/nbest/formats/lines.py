@@ -175,8 +175,8 @@ def one_line(text: str) -> str:
 
 
 def split_end(line: str) -> tuple[str, str]:
-    body = line[:-1] if line.endswith("\n") else line
-    body = body[:-1] if body.endswith("\r") else body
+    """Return a line without its end, and the end. Several carriage returns are of the end: a file that was converted twice has them."""
+    body = line.removesuffix("\n").rstrip("\r")
     return body, line[len(body) :]
 
 

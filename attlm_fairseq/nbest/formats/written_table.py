@@ -85,7 +85,7 @@ class WrittenTable:
         lead, head = head[: lead_of(head)], head[lead_of(head) :]
         if lacked:  # its line end is that of the rows, of which the last may have none
             ends = (split_end(one.verbatim.own)[1] for one in hypotheses if one.verbatim is not None)
-            end = next(filter(None, ends), "")
+            end = next((end for end in ends if end.endswith("\n")), "")
         end = end or "\n"
         names_read = names_read_of(text.file)
         known_names = list(map(keys.of_header, names_read))

@@ -104,6 +104,11 @@ def test_damaged_files(name, sample, data):
     check(data.draw(damaged(sample.encode())), data.draw(st.sampled_from([name, name, None])))
 
 
+@pytest.mark.parametrize("data", [b"u1\t-1.5\ta b\r", b"u1\t-1.5\ta b\r\r\n\r\nu1\t-2.5\ta\r\nu2\t-3\tc\r\n"])
+def test_carriage_returns_at_the_ends_of_lines(data):
+    check(data, "tsv")
+
+
 @pytest.mark.parametrize("name", NAMES)
 @FUZZ
 @given(data=st.data())
