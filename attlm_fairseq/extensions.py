@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import traceback
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
@@ -26,6 +28,29 @@ class Registry(dict[str, T]):
         if self.get(name, part) is not part:
             raise ValueError(f"the name {name!r} is taken: choose another one")
         super().__setitem__(name, part)
+
+
+@contextlib.contextmanager
+def failures_named(part: object, action: str, advice: str) -> Iterator[None]:
+    """Turn an error in a part of another package into one line, with the package and the place. Errors of this package stay as they are.
+
+    Raises:
+        InputError: the part is of another package, and fails otherwise than by an InputError.
+    """
+    try:
+        yield
+    except Exception as error:
+        package = _package(type(part).__module__)
+        if isinstance(error, InputError) or package == __package__:
+            raise
+        frames = [frame for frame in traceback.walk_tb(error.__traceback__) if _package(frame[0].f_globals.get("__name__", "")) == package]
+        place = "".join(f" in {frame.f_code.co_filename}, line {line}" for frame, line in frames[-1:])
+        what = f"{type(error).__name__}: {error}{place}"
+        raise InputError(f"{getattr(part, 'name', part)!r} of the package {package} fails to {action} ({what}): {advice}") from error
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
 
 
 @cache

@@ -244,8 +244,30 @@ def test_what_is_no_format_of_its_own_is_refused(installed, mistake, message):
 def test_a_format_that_fails_to_recognise_lists_is_named(installed):
     (installed / "own_formats.py").write_text(FORMATS.replace('return head.startswith("own-score ")', "return head[10**6]"))
     told = attlm("convert", "lists.txt", "--to", "jsonl", site=installed, code=2).stderr
-    assert "the n-best format own of own_formats fails to recognise lists (IndexError: string index out of range): name the format" in told
+    assert "attlm: error: 'own' of the package own_formats fails to recognise lists (IndexError: string index out of range in " in told
+    assert f"{installed / 'own_formats.py'}, line 12): name the format of the lists with --format" in told
     assert attlm("convert", "lists.txt", "--format", "moses", "--to", "jsonl", site=installed).stdout.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("", "", "(ValueError: not enough values to unpack (expected 4, got 3) in {file}, line 17)"),
+        ("source.name, place)", "place)", "(TypeError: number() missing 1 required positional argument: 'line' in {file}, line 18)"),
+        (
+            "def parse(line, place, _):",
+            "def parse(line, place, _, missing=[][0]):",
+            "(IndexError: list index out of range in {file}, line 15)",
+        ),
+    ],
+)
+def test_a_format_that_fails_to_read_is_named(installed, right, wrong, message):
+    (installed / "own_formats.py").write_text(FORMATS.replace(right, wrong, 1) if right else FORMATS)
+    Path("lists.own").write_text(OWN_LISTS + "own-score 0 -2\n")
+    told = attlm("convert", "lists.own", "--to", "jsonl", "-o", "out.jsonl", site=installed, code=2).stderr
+    assert "attlm: error: 'own' of the package own_formats fails to read lists " in told
+    assert message.format(file=installed / "own_formats.py") in told
+    assert not Path("out.jsonl").exists()
 
 
 def test_without_the_package_its_models_are_refused(installed):

@@ -266,15 +266,8 @@ def _matches(form: NbestFormat | NbestFolderFormat, what: Any) -> bool:
         InputError: the format is of another package, and fails. It must not keep files of other formats from being read.
     """
     matches = form.matches if isinstance(form, NbestFormat) else form.matches_folder
-    try:
+    with extensions.failures_named(form, "recognise lists", "name the format of the lists with --format, and mend or uninstall it"):
         return matches(what)
-    except Exception as error:
-        if form not in _registered().added or isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"the n-best format {form.name} of {type(form).__module__} fails to recognise lists ({type(error).__name__}: {error}): name "
-            "the format of the lists with --format, and mend or uninstall it"
-        ) from error
 
 
 def format_of(head: str, own: bool = False) -> NbestFormat | None:

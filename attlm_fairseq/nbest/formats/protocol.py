@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, TextIO
+from typing import ClassVar, TextIO, TypeVar
 
+from attlm_fairseq import extensions
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats.as_read import current, remembered
 from attlm_fairseq.nbest.formats.lines import writable
 from attlm_fairseq.nbest.nbest_list import NbestList
+
+Source = TypeVar("Source")
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,23 @@ class _Named:
         """Return whether a list of such a file that is expanded (``as_read.is_expanded``) is written with what else its file says of it."""
         return False
 
-    def _remembered(self, lists: Iterator[NbestList]) -> Iterator[NbestList]:
-        """Yield lists that are read, with what tells later whether they have changed."""
-        return remembered(lists, self.holds is not None and self.holds.references, self.holds is not None and self.holds.times)
+    def _remembered(self, parse: Callable[[Source], Iterable[NbestList]], source: Source) -> Iterator[NbestList]:
+        """Return the lists of a source, with what tells later whether they have changed.
+
+        Raises:
+            InputError: the format is of another package, and fails.
+        """
+        with self._named_failures():
+            lists = parse(source)
+        return self._each_remembered(lists)
+
+    def _each_remembered(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
+        holds = self.holds or Holds()
+        with self._named_failures():
+            yield from remembered(lists, holds.references, holds.times)
+
+    def _named_failures(self) -> AbstractContextManager[None]:
+        return extensions.failures_named(self, "read lists", "write the lists in another format, and mend it")
 
     def _to_write(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         """Yield the lists as ``put`` needs them. Raises InputError for what ``writable`` refuses."""
@@ -78,7 +96,7 @@ class NbestFormat(_Named, ABC):
             InputError: the file cannot be read or is not in this format, or a text, id or score in it is wrong. The
                 message has ``source.name`` and the line number.
         """
-        return self._remembered(self.parse(source))
+        return self._remembered(self.parse, source)
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
         """Write the lists in the order and with the hypotheses in the order given, with ``lm_scores`` and ``total`` where set.
@@ -122,7 +140,7 @@ class NbestFolderFormat(_Named, ABC):
             InputError: a file cannot be read or is not in this format, or the files do not fit each other. The
                 message has file and line number.
         """
-        return self._remembered(self.parse_folder(folder))
+        return self._remembered(self.parse_folder, folder)
 
     def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
         """Fill the empty ``folder``, as ``NbestFormat.write`` does a file."""

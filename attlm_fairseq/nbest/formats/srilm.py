@@ -105,7 +105,7 @@ class SrilmFolder(NbestFolderFormat):
 
     def read_files(self, files: Sequence[Path]) -> Iterator[NbestList]:
         """Yield the lists of several files. Raises InputError as in ``read_folder``."""
-        return self._remembered(self._parse_files(files))
+        return self._remembered(self._parse_files, files)
 
     def _parse_files(self, files: Sequence[Path], score_directories: Sequence[Path] = ()) -> Iterator[NbestList]:
         for path in files:
