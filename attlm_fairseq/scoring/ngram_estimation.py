@@ -22,7 +22,8 @@ from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
 TEMPORARY = ".attlm-ngram-"  # what the folders begin with in which models are made, next to their place
 ORDERS = range(2, 7)  # KenLM reads no unigram models, and is compiled for 6 unless told otherwise
-RESERVED = frozenset([START, END, UNKNOWN])
+UNKNOWNS = frozenset([UNKNOWN, UNKNOWN.upper()])  # KenLM reads both as one, in texts and in ARPA files
+RESERVED = frozenset([START, END]) | UNKNOWNS
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class NgramReport:
         sentences: number of sentences of the text.
         words: number of words, without sentence ends.
         skipped_symbols: number of reserved words that were left out on request.
-        unknown_words: number of words ``<unk>`` of the text that were counted on request.
+        unknown_words: number of words ``<unk>`` and ``<UNK>`` of the text that were counted on request.
         fallback_orders: orders with fallback discounts instead of estimated ones.
     """
 
@@ -68,8 +69,8 @@ class NgramOptions:
     Attributes:
         memory: memory for lmplz's sorting: a number with K, M, G or % (of the machine's).
         discount_fallback: set the discounts to 0.5, 1 and 1.5 if the text is too small or too regular to estimate them.
-        skip_symbols: leave out ``<s>``, ``</s>`` and ``<unk>`` in the text, instead of refusing them.
-        unk_in_text: count the text's ``<unk>`` like other words, as neural LMs do; unknown words get its probability.
+        skip_symbols: leave out ``<s>``, ``</s>``, ``<unk>`` and ``<UNK>`` in the text, instead of refusing them.
+        unk_in_text: count the text's ``<unk>`` and ``<UNK>`` like other words, as neural LMs do; unknown words get its probability.
         vocabulary_pad: share p(<unk>) as if the vocabulary had this many words. Not with ``unk_in_text``.
 
     Raises:
@@ -227,14 +228,15 @@ class _Sentences:
     def _with_placeholder(self, words: list[str], number: int) -> list[str]:
         if PLACEHOLDER in words:
             raise InputError(f"holds the word {PLACEHOLDER!r}, which stands for {UNKNOWN} here; replace it", path=self.source, line=number)
-        self.unknown += words.count(UNKNOWN)
-        return [PLACEHOLDER if word == UNKNOWN else word for word in words]
+        replaced = [PLACEHOLDER if word in UNKNOWNS else word for word in words]
+        self.unknown += replaced.count(PLACEHOLDER)
+        return replaced
 
     def _without_symbols(self, words: list[str], number: int) -> list[str]:
         kept = [word for word in words if word not in RESERVED]
         if not self.options.skip_symbols:
             found = next(word for word in words if word in RESERVED)
-            count = ", count it as a word with --unk-in-text" if found == UNKNOWN else ""
+            count = ", count it as a word with --unk-in-text" if found in UNKNOWNS else ""
             raise InputError(
                 f"found the word {found}, which an n-gram model keeps for itself; replace it in the text{count}, or leave such words out "
                 "with --skip-symbols",

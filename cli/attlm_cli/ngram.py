@@ -24,7 +24,7 @@ from attlm_fairseq.verbs.ngram import estimate_ngram
 @cloup.option(
     "--vocabulary-pad", type=click.IntRange(1), help="Divide p(<unk>) as if the vocabulary had this many types (lmplz --vocab_pad)."
 )
-@cloup.option("--skip-symbols", is_flag=True, help="Remove <s>, </s> and <unk> from TEXT instead of refusing it.")
+@cloup.option("--skip-symbols", is_flag=True, help="Remove <s>, </s>, <unk> and <UNK> from TEXT instead of refusing it.")
 @cloup.option(
     "--unk-in-text", is_flag=True, help="Count <unk> in TEXT as a word, as neural LMs do. Unknown words then get its probability."
 )

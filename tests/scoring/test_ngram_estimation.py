@@ -201,6 +201,18 @@ def test_unk_in_the_text_is_an_event_and_probabilities_sum_to_one(tmp_path, orde
     assert found.oov == sum(word in {"<unk>", "unseen"} for words in sentences for word in words)
 
 
+def test_unk_in_capitals_is_the_same_as_kenlm_reads_it_so(tmp_path):
+    small, capitals = (["a b <unk>", "a c", f"{unknown} b"] for unknown in ("<unk>", "<UNK>"))
+    with pytest.raises(InputError, match=r"the text:1: found the word <UNK>, .* count it as a word with --unk-in-text"):
+        estimate_ngram([line.upper() for line in small], tmp_path / "lm.arpa", 2)
+    for text, name in ((small, "small"), (capitals, "capitals")):
+        options = NgramOptions(discount_fallback=True, unk_in_text=True)
+        assert estimate_ngram(text, tmp_path / f"{name}.arpa", 2, options).unknown_words == 2
+    assert (tmp_path / "small.arpa").read_bytes() == (tmp_path / "capitals.arpa").read_bytes()
+    report = estimate_ngram(capitals, tmp_path / "lm.arpa", 2, NgramOptions(discount_fallback=True, skip_symbols=True))
+    assert (report.words, report.skipped_symbols) == (5, 2)
+
+
 def test_unk_in_the_text_with_other_options(tmp_path):
     text = ["a b", "a <unk> <s> c"]
     with pytest.raises(InputError, match="count it as a word with --unk-in-text"):
