@@ -37,6 +37,7 @@ from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore, Walked
 
 EPSILON = 1e-5
 PART = 2**16  # weights
+EXPECTED = "expected a file that `attlm fit --find adaptation` wrote for this LM"
 Scales = Mapping[str, Tensor]
 """``s`` of each parameter of a model."""
 
@@ -239,43 +240,55 @@ def read_adaptation(path: Path, lm: NeuralScorer) -> Adaptation:
         InputError: the file cannot be read, is not what ``write_adaptation`` wrote or was found for another LM, or rate,
             decay or a scale is negative or not finite, or all scales of a model are 0.
     """
+    metadata, tensors = _read_tensors(path, lm)
+    try:
+        rate, decay, weights = float(metadata["rate"]), float(metadata["decay"]), metadata["weights"]
+    except (KeyError, ValueError) as error:
+        raise InputError(f"cannot be read ({error}); {EXPECTED}", path=path) from None
+    if weights != weights_digest(lm):
+        raise InputError(
+            f"was found for other weights or another temperature than those of {lm.name}: run `attlm fit --find adaptation` for it",
+            path=path,
+        )
+    if not (0 <= rate < math.inf and 0 <= decay < math.inf):
+        raise InputError(f"has rate {rate:g} and decay {decay:g}, which must be finite and not negative; {EXPECTED}", path=path)
+    scales = tuple(_take_scales(tensors, place, lm, path) for place in range(len(lm.models)))
+    if tensors:
+        raise InputError(f"has scales of {min(tensors)}, which is not in the LM {lm.name}; {EXPECTED}", path=path)
+    return Adaptation(rate, decay, scales, weights, sha256(path))
+
+
+def _read_tensors(path: Path, lm: NeuralScorer) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Return the metadata and the tensors of a file. Raises InputError if it cannot be read or is of something else."""
     from safetensors import SafetensorError, safe_open
 
-    expected = "expected a file that `attlm fit --find adaptation` wrote for this LM"
     try:
         with safe_open(path, framework="pt", device=lm.compute.device) as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
-        if metadata.get("attlm") != "dynamic evaluation":
-            raise InputError(expected, path=path)
-        rate, decay, weights = float(metadata["rate"]), float(metadata["decay"]), metadata["weights"]
-        if weights != weights_digest(lm):
-            raise InputError(
-                f"was found for other weights or another temperature than those of {lm.name}: run `attlm fit --find adaptation` for it",
-                path=path,
-            )
-        if not (0 <= rate < math.inf and 0 <= decay < math.inf):
-            raise InputError(f"has rate {rate:g} and decay {decay:g}, which must be finite and not negative; {expected}", path=path)
     except FileNotFoundError:
-        raise InputError(f"there is no such file; {expected}", path=path) from None
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise InputError(f"cannot be read ({error}); {expected}", path=path) from None
-    scales: tuple[dict[str, Tensor], ...] = tuple({} for _ in lm.models)
-    for place, member in enumerate(lm.models):
-        for name, parameter in member.model.named_parameters():
-            scale = tensors.pop(f"{place} {name}", None)
-            if scale is not None and (scale.shape != parameter.shape or not (scale.isfinite() & (scale >= 0)).all()):
-                raise InputError(f"its {name} does not fit the LM {lm.name}; {expected}", path=path)
-            if scale is not None:
-                scales[place][name] = scale
-        missing = {name for name, parameter in member.model.named_parameters() if parameter.requires_grad} - scales[place].keys()
-        if missing:
-            raise InputError(f"has nothing for {sorted(missing)[0]} of the LM {lm.name}; {expected}", path=path)
-    if tensors:
-        raise InputError(f"has scales of {min(tensors)}, which is not in the LM {lm.name}; {expected}", path=path)
-    if not all(any(scale.any() for scale in of_model.values()) for of_model in scales):
-        raise InputError(f"all its gradient scales are 0; {expected}", path=path)
-    return Adaptation(rate, decay, scales, weights, sha256(path))
+        raise InputError(f"there is no such file; {EXPECTED}", path=path) from None
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"cannot be read ({error}); {EXPECTED}", path=path) from None
+    if metadata.get("attlm") != "dynamic evaluation":
+        raise InputError(EXPECTED, path=path)
+    return metadata, tensors
+
+
+def _take_scales(tensors: dict[str, Tensor], place: int, lm: NeuralScorer, path: Path) -> dict[str, Tensor]:
+    """Take out of ``tensors`` the scales of one model of the LM. Raises InputError if one is missing or does not fit, or all are 0."""
+    scales = {}
+    for name, parameter in lm.models[place].model.named_parameters():
+        scale = tensors.pop(f"{place} {name}", None)
+        if scale is not None and (scale.shape != parameter.shape or not (scale.isfinite() & (scale >= 0)).all()):
+            raise InputError(f"its {name} does not fit the LM {lm.name}; {EXPECTED}", path=path)
+        if scale is None and parameter.requires_grad:
+            raise InputError(f"has nothing for {name} of the LM {lm.name}; {EXPECTED}", path=path)
+        if scale is not None:
+            scales[name] = scale
+    if not any(scale.any() for scale in scales.values()):
+        raise InputError(f"all its gradient scales are 0; {EXPECTED}", path=path)
+    return scales
 
 
 def adapting_scorer(scorer: Scorer, path: Path, carries: bool = True) -> AdaptingScorer:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.messages import note
@@ -60,41 +61,66 @@ def lists_from_lattices(
         raise InputError(f"the value of frame_shift is {frame_shift}: expected seconds, a number above 0")
     paths = [lattices] if isinstance(lattices, str | os.PathLike) else lattices
     symbols = None if words is None else read_symbols(os.fspath(words))
-    seen, told, short, unseen = SeenIds(), False, 0, set(leave_out)
-    first: Mapping[str, float] = {}
-    differ = False
-    without_path: list[str] = []
+    seen, told = SeenIds(), _Notes(hypotheses, set(leave_out))
     for lattice in read_lattices(paths, symbols, frame_shift):
         if not seen.add(lattice.id):
             raise lattice.error("has the id of an earlier one: expected another id for each")
         chosen = _weights(lattice, given)
-        if told and chosen != first and not differ:
-            differ = True
-            note(f"note: {lattice.path}: its scales are others than those of the first lattice; each lattice is searched with its own")
-        if not told:
-            first = chosen
-            note(f"total = {' + '.join(f'{weight:g} {name}' for name, weight in chosen.items() if weight) or 'none'}")
-            told = True
-            if not lattice.names:
-                note(f"WARNING: {lattice.path}: the lattice has no scores: which texts are the best is arbitrary")
+        told.before(lattice, chosen)
         found = best_texts(lattice, hypotheses, chosen, leave_out)
-        if unseen:
-            unseen.difference_update(arc.word for arcs in lattice.arcs for arc in arcs)
-        short += len(found) < hypotheses
-        if not found:
-            without_path.append(lattice.id)
-            found = [Hypothesis("", dict.fromkeys(lattice.names, 0.0), 1)]
-        yield NbestList(lattice.id, found, line=lattice.line, path=lattice.path)
-    if without_path:
-        found_in = f"{len(without_path)} lattices have no path to an end, such as {without_path[0]!r}"
-        note(f"WARNING: {found_in}: their lists have one empty text")
-    if unseen:
-        note(f"WARNING: no lattice has the word {', '.join(map(repr, sorted(unseen)))}, which is to be left out")
-    if short:
-        note(f"note: {short} lists have fewer than {hypotheses} hypotheses: their lattices have no more texts")
+        told.after(lattice, found)
+        yield NbestList(lattice.id, found or [Hypothesis("", dict.fromkeys(lattice.names, 0.0), 1)], line=lattice.line, path=lattice.path)
+    told.at_the_end()
 
 
 def _weights(lattice: Lattice, given: Mapping[str, float]) -> dict[str, float]:
     if unknown := [name for name in given if name not in (*lattice.names, WORDS)]:
         raise lattice.error(f"has no score {unknown[0]!r} to give a weight; there are {', '.join((*lattice.names, WORDS))}")
     return {**lattice.weights, **given}
+
+
+@dataclass
+class _Notes:
+    """What the user is told about the lattices.
+
+    Attributes:
+        hypotheses: how many a list may have.
+        unseen: the words to be left out that no lattice has had so far.
+        first: the weights of the first lattice.
+        differ: whether a later one has had others.
+        short: number of lists with fewer hypotheses.
+        without_path: ids of the lattices without a path to an end.
+    """
+
+    hypotheses: int
+    unseen: set[str]
+    first: Mapping[str, float] | None = None
+    differ: bool = False
+    short: int = 0
+    without_path: list[str] = field(default_factory=list)
+
+    def before(self, lattice: Lattice, weights: Mapping[str, float]) -> None:
+        if self.first is None:
+            self.first = weights
+            note(f"total = {' + '.join(f'{weight:g} {name}' for name, weight in weights.items() if weight) or 'none'}")
+            if not lattice.names:
+                note(f"WARNING: {lattice.path}: the lattice has no scores: which texts are the best is arbitrary")
+        elif weights != self.first and not self.differ:
+            self.differ = True
+            note(f"note: {lattice.path}: its scales are others than those of the first lattice; each lattice is searched with its own")
+
+    def after(self, lattice: Lattice, found: Sequence[Hypothesis]) -> None:
+        if self.unseen:
+            self.unseen.difference_update(arc.word for arcs in lattice.arcs for arc in arcs)
+        self.short += len(found) < self.hypotheses
+        if not found:
+            self.without_path.append(lattice.id)
+
+    def at_the_end(self) -> None:
+        if self.without_path:
+            found_in = f"{len(self.without_path)} lattices have no path to an end, such as {self.without_path[0]!r}"
+            note(f"WARNING: {found_in}: their lists have one empty text")
+        if self.unseen:
+            note(f"WARNING: no lattice has the word {', '.join(map(repr, sorted(self.unseen)))}, which is to be left out")
+        if self.short:
+            note(f"note: {self.short} lists have fewer than {self.hypotheses} hypotheses: their lattices have no more texts")
