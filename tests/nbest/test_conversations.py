@@ -16,7 +16,7 @@ import attlm_fairseq as attlm
 from attlm_fairseq.nbest.run import rescoring, score_cache
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.walk import Choice, Group, walk
+from attlm_fairseq.nbest.run.walk import Choice, Group, History, walk
 from attlm_fairseq.nbest.run.workers import OneProcess
 from attlm_fairseq.scoring import conversations
 from attlm_fairseq.scoring.conversations import ContextSpec
@@ -128,6 +128,27 @@ def test_a_run_that_was_killed_within_a_conversation_goes_on_with_the_same_bytes
     assert len(scored) - len(written) == 3
     assert (many_lists / "out.jsonl").read_bytes() == (many_lists / "whole.jsonl").read_bytes()
     assert not list(many_lists.glob("*.unfinished"))
+
+
+def test_scores_are_kept_for_the_texts_before_and_what_was_chosen_from_them(many_lists):
+    """A run with other weights can choose other texts: the scores of the next turns are not its own."""
+    first, second, third = attlm.read_nbest("in.jsonl")[:3]
+
+    def key(earlier, chosen, turn) -> str:
+        history = History()
+        history.add(earlier, chosen)
+        return history.key(turn)
+
+    keys = [
+        key({0: first}, ["a b"], {0: second}),
+        key({0: first}, ["a c"], {0: second}),
+        key({0: third}, ["a b"], {0: second}),
+        key({0: first}, ["a b"], {0: third}),
+        key({0: first}, ["a b"], {1: second}),
+        key({0: first}, ["a ", "b"], {0: second}),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert key({0: first}, ["a b"], {0: second}) == keys[0]
 
 
 def test_one_conversation_is_answered_as_it_comes(many_lists):

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.decision import mbr
 from attlm_fairseq.nbest.decision.decision import RULES, Decider, Decision, compared_text, decide, posterior_weights
 from attlm_fairseq.nbest.decision.mbr import LOSSES, expected_losses, least_risk, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.decision.posterior import posteriors
@@ -117,6 +118,16 @@ def test_equal_risks_go_to_the_more_probable_then_to_the_first():
     assert least_risk(losses, np.array([0.25, 0.25, 0.25, 0.25])).tolist() == [0, 3, 1, 2]
     assert least_risk(losses, np.array([0.1, 0.2, 0.3, 0.4])).tolist()[0] == 3
     assert expected_losses(losses, np.array([0.5, 0.25, 0.25, 0.0])).tolist() == [0.25 + 0.5, 0.5 + 0.5, 1.0 + 0.5, 0.25 + 0.5]
+
+
+def test_risks_in_parts_are_those_of_all_at_once(monkeypatch):
+    """Of several lists too: what is held at a time bounds memory, and changes nothing."""
+    generator = np.random.default_rng(5)
+    losses, shares = generator.random((4, 7, 7)), generator.random((4, 7))
+    whole = expected_losses(losses, shares)
+    assert whole == pytest.approx((losses @ shares[..., None])[..., 0])
+    monkeypatch.setattr(mbr, "PRODUCTS", 2 * 4 * 7)  # 2 rows of each list
+    assert (expected_losses(losses, shares) == whole).all()
 
 
 def test_mbr_takes_the_middle_where_maximum_takes_the_mode():

@@ -42,6 +42,14 @@ def test_a_mean_that_falls_with_the_length_is_noticed():
     assert len(note_of_means(given)) == 1
 
 
+def test_lists_that_lack_the_score_do_not_count():
+    given = lists(200)
+    for nbest in given:
+        del nbest.hypotheses[0].scores["sum"]
+    silent = NbestList("silent", [Hypothesis("w w w", {"bonus": 3.0}, 1)])
+    assert note_of_means([silent, *given, silent]) == note_of_means(given) != []
+
+
 def test_nothing_is_said_where_it_cannot_be_told():
     assert note_of_means(lists(MIN_LISTS - 1)) == []
     assert note_of_means(lists(200, 10, 11)) == []  # all of one length

@@ -65,6 +65,14 @@ def test_features_that_never_vary_and_lists_that_are_best_as_read():
     assert set(tune(noise, best_first, WER, names=["a", "b"], options=SearchOptions("risk", restarts=1)).weights.values()) == {0.0}
 
 
+def test_references_without_words():
+    """There is no rate then, but there are errors: the feature is minus their number."""
+    errors = np.array([3.0, 0.0, 1.0])
+    found = tune([-errors[:, None]] * 2, [np.stack([errors, np.zeros(3)], axis=1)] * 2, WER, names=["x"], options=RISK)
+    assert found.weights["x"] > 0
+    assert (found.first_best_score, found.score) == (100.0, 0.0)
+
+
 def test_command(folder):
     run("tune", "dev.json", "--kenlm", "lm.arpa", "--objective", "risk", "--strength", "1", "--mbr", "wer")
     assert any(read_config(folder / "attlm.toml").weights.values())

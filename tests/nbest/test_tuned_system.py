@@ -13,12 +13,12 @@ from attlm_fairseq.nbest.decision.decision import STEPS, Decision, decide, poste
 from attlm_fairseq.nbest.features.within_lists import standard_deviation
 from attlm_fairseq.nbest.metrics import corpus_score, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.statistics.bootstrap import cross_validation_factor, paired_test
+from attlm_fairseq.nbest.statistics.bootstrap import confidence_interval, cross_validation_factor, paired_test
 from attlm_fairseq.nbest.statistics.evaluation import compare, measure_lists
 from attlm_fairseq.nbest.tuning.folds import assign_folds
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 from attlm_fairseq.nbest.tuning.settings import SettingChooser
-from attlm_fairseq.nbest.tuning.shrinkage import CAUTION, STRENGTHS, pulled, trusted_gain
+from attlm_fairseq.nbest.tuning.shrinkage import CAUTION, STRENGTHS, gain_of, is_as_good, pulled, trusted_gain
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of, tune_system
 from attlm_fairseq.nbest.tuning.tuning import tune
 
@@ -227,6 +227,16 @@ def test_one_list_is_not_enough_to_trust_a_gain():
         assert trusted_gain(first, answers, WER, 5) <= 0
 
 
+def test_more_bleu_is_a_gain_and_less_is_not_as_good():
+    bleu, reference = make_metric("bleu"), "a b c d e f g h"
+    worse, better = (np.repeat(bleu.statistics([text], [reference]), 30, axis=0) for text in ("a b c d e x x x", reference))
+    gain = corpus_score(bleu, better) - corpus_score(bleu, worse)
+    assert gain_of(better, worse, bleu) == trusted_gain(better, worse, bleu, 5) == pytest.approx(gain)
+    assert gain_of(worse, better, bleu) == trusted_gain(worse, better, bleu, 5) == pytest.approx(-gain)
+    assert is_as_good(better, worse, bleu, 5)
+    assert not is_as_good(worse, better, bleu, 5)
+
+
 def test_an_lm_that_helps_is_trusted_and_noise_is_not():
     """The first hypotheses are the best, or as good as any; the LM counts errors, with noise, or is nothing but noise."""
     generator = np.random.default_rng(2)
@@ -256,6 +266,18 @@ def noise(seed: int, lists: int, times: int) -> list[NbestList]:
         hypotheses = [Hypothesis(text, rank=rank, scores=values) for rank, (text, values) in enumerate(zip(texts, scores, strict=True))]
         found.append(NbestList(str(number), hypotheses, references=(" ".join(words),)))
     return [replace(nbest, id=f"{nbest.id}-{time}") for time in range(times) for nbest in found]
+
+
+@pytest.mark.parametrize(("gains", "trusted"), [(1, False), (8, True)])
+def test_a_setting_that_gains_in_a_single_list_is_not_trusted(gains, trusted):
+    lists = []
+    for number in range(30):
+        texts = (f"a b{number}", f"x b{number}") if number >= gains else (f"x b{number}", f"a b{number}")
+        hypotheses = [Hypothesis(text, {"s": float(text.startswith("a"))}, rank) for rank, text in enumerate(texts, 1)]
+        lists.append(NbestList(str(number), hypotheses, references=(f"a b{number}",)))
+    options = SearchOptions(restarts=0, intervals={"s": (1.0, 1.0)})
+    chooser = SettingChooser(measure_lists(lists, WER), WER, ["s"], folds=5, options=options)
+    assert chooser.best("max").trusted is trusted
 
 
 def test_repeated_lists_are_no_evidence():
@@ -334,3 +356,4 @@ def test_comparison_is_with_the_first(lists):
     assert [row.comparison is None for row in rows] == [True, False, True]
     assert rows[1].comparison == paired_test(last, measured.first, WER, seed=3)
     assert rows[1].interval.score == corpus_score(WER, last)
+    assert rows[1].interval == confidence_interval(last, WER, seed=3)

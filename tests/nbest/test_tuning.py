@@ -331,6 +331,16 @@ def test_lines_between_the_best_end_points_help():
     assert sum(with_them) < sum(without)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_best_end_point_is_kept(seed, monkeypatch):
+    ends, climb = [], LineSearch.climb
+    monkeypatch.setattr(LineSearch, "climb", lambda *arguments: ends.append(climb(*arguments)) or ends[-1])
+    matrices, statistics = wer_lists(seed, 30, 6)
+    found = tune(matrices, statistics, WER, names=list("abcdef"), options=SearchOptions(restarts=6, random_directions=0))
+    assert len({value for _, value in ends}) > 1
+    assert -found.score >= max(value for _, value in ends) - 1e-9
+
+
 def test_written_weights_are_short():
     matrices, statistics = wer_lists(8, 6, 3)
     weights = tune(matrices, statistics, WER, names=list("abc")).weights
@@ -426,6 +436,15 @@ def test_oracle_of_bleu_is_a_close_lower_bound(seed):
     found = corpus_score(BLEU, oracle(statistics, BLEU))
     assert corpus_score(BLEU, np.array([of_list[0] for of_list in statistics])) < found <= every + 1e-9
     assert found > 0.9 * every
+
+
+def test_no_other_hypothesis_of_a_single_list_betters_the_oracle_of_bleu():
+    """The climb goes on while anything changes: for these lists it needs a second round."""
+    _, statistics = bleu_lists(7, 60, 1)
+    chosen = oracle(statistics, BLEU)
+    totals = chosen.sum(axis=0)
+    for row, of_list in zip(chosen, statistics, strict=True):
+        assert BLEU.score(totals - row + of_list).max() <= BLEU.score(totals) + 1e-9
 
 
 @pytest.mark.parametrize("metric", [BLEU, make_metric("chrf")], ids=["bleu", "chrf"])

@@ -22,6 +22,7 @@ from attlm_fairseq.scoring.dynamic_evaluation import (
     AdaptingScorer,
     gradient_scales,
     read_adaptation,
+    read_sentence,
     weights_digest,
     write_adaptation,
 )
@@ -95,6 +96,16 @@ def test_a_walk_is_score_and_after_sentence_by_sentence(variant, tmp_path):
                 assert score.log_probs == pytest.approx(expected.log_probs, abs=1e-5)
 
 
+def test_scales_are_root_mean_squares_over_sentences_and_at_least_their_mean(tmp_path):
+    lm = NeuralScorer.load([write_checkpoint(tmp_path / "lm.pt", WORDS)])
+    [member], [state] = lm.models, lm.states()
+    gradients = [read_sentence(member.model, lm.vocabulary.ids(words), state).gradients for words in LINES]
+    [scales] = gradient_scales(lm, [LINES[:1], LINES[1:]], carries=False)
+    for name, scale in scales.items():
+        root = torch.stack([of_sentence[name] for of_sentence in gradients]).square().mean(0).sqrt()
+        assert scale.numpy() == pytest.approx(root.clamp(min=root.mean()).numpy(), rel=1e-4, abs=1e-9)
+
+
 def test_histories_do_not_meet(tmp_path):
     lm = NeuralScorer.load([write_checkpoint(tmp_path / "lm.pt", WORDS)])
     scorer = AdaptingScorer(lm, Adaptation(0.05, 0.01, gradient_scales(lm, [LINES])))
@@ -134,6 +145,10 @@ def test_what_was_found_is_read_back_for_the_same_lm_alone(folder, tmp_path):  #
         read_adaptation(tmp_path / "d", lm)
     with pytest.raises(InputError):
         write_adaptation(tmp_path / "none" / "e", adaptation)
+    first, *rest = adaptation.scales[0]
+    write_adaptation(tmp_path / "f", replace(adaptation, scales=({name: adaptation.scales[0][name] for name in rest},)))
+    with pytest.raises(InputError, match=f"has nothing for {re.escape(first)} of the LM lm"):
+        read_adaptation(tmp_path / "f", lm)
     (tmp_path / "b").write_bytes(b"something else")
     for path in (tmp_path / "b", tmp_path / "none"):
         with pytest.raises(InputError, match="attlm fit"):

@@ -86,6 +86,12 @@ def test_lms_that_score_other_events_are_refused():
         attlm.compare_lms(["w 0"], lms)
 
 
+def test_an_lm_without_a_finite_perplexity_is_refused():
+    lms = {"one": Given([-1.0] * 40), "hopeless": Given([-1e5] * 40)}
+    with pytest.raises(attlm.InputError, match="hopeless has no finite perplexity: there is nothing to compare"):
+        attlm.compare_lms([f"w {place}" for place in range(40)], lms)
+
+
 def test_the_command_prints_the_comparison(folder):
     lms = ("--lm", "lm.pt", "--kenlm", "lm.arpa")
     lines = run("ppl", "text", *lms, "--compare").stdout.splitlines()

@@ -8,6 +8,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli_runs import refused, run
 
@@ -42,6 +43,7 @@ def test_errors_are_counted_for_each_system(folder):
     }
     printed = run("eval", "first", "other", "--refs", "refs", "--errors", "errors.tsv", "--report", "page.html").stdout
     assert "first 1 2 1 8 2 of 2 (100.0%)" in " ".join(printed.split())
+    assert b"\r" not in Path("errors.tsv").read_bytes()
     rows = list(csv.DictReader(Path("errors.tsv").read_text().splitlines(), dialect="excel-tab"))
     assert [(row["id"], row["system"], row["deletions"], row["answer"]) for row in rows] == [
         ("u0", "first", "1", "the cat sad on mat"),
@@ -71,6 +73,22 @@ def test_weights_are_written_only_if_the_row_of_the_table_gains(folder):
     assert found.gain is (cross_validated.comparison.difference.score < 0)
     assert any(found.weights.values()) is found.gain
     assert ("for want of a gain" in str(found)) is not found.gain
+
+
+@pytest.mark.parametrize(("seed", "trusted"), [(1, True), (16, False)])
+def test_a_gain_must_be_trusted_and_stand_in_the_table(seed, trusted):
+    """Either can be without the other: then the weights written are 0."""
+    generator, lists = np.random.default_rng(seed), []
+    for number in range(16):
+        words = [f"{letter}{number}" for letter in "abcdef"]
+        texts = [" ".join(np.where(generator.random(6) < 0.2, "x", words)) for _ in range(3)]
+        scored = [(text, {"s": float(generator.normal() - 0.25 * text.split().count("x"))}) for text in texts]
+        hypotheses = [attlm.Hypothesis(text, scores, rank) for rank, (text, scores) in enumerate(scored, 1)]
+        lists.append(attlm.NbestList(str(number), hypotheses, references=(" ".join(words),)))
+    found = attlm.tune(lists, options=attlm.TuneOptions(restarts=0, folds=4))
+    assert (found.system.setting.trusted, found.system.gain.difference.score < 0) == (trusted, not trusted)
+    assert found.gain is False
+    assert not any(found.weights.values())
 
 
 def test_systems_of_programs_are_matched_by_id():
