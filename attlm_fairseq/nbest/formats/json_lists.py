@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, TextIO
 
@@ -201,14 +201,56 @@ def _items_of_lines(source: TextSource, file: FileText) -> Iterator[Item]:
         yield Item(None, before, line, value, line_number)
 
 
+@dataclass
+class _Growing:
+    """A list as it is read: one item, or one row after another with the same id.
+
+    Attributes:
+        nbest: the list.
+        text: what it is in the file.
+        is_row: whether its items are rows, one hypothesis each.
+        known: what its rows tell about the utterance.
+    """
+
+    nbest: NbestList
+    text: ListText
+    is_row: bool
+    known: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, name: str, item: Item, record: Record, file: FileText, path: str, unfilled: str) -> _Growing:
+        text = ListText(file, item.before)
+        text.numbered, text.unfilled = item.key is None and record.id is None, unfilled
+        return cls(NbestList(name, [], (), item.line, text, path=path, source=record.source), text, record.is_row)
+
+    def goes_on(self, record: Record, name: str) -> bool:
+        return self.is_row and record.is_row and record.id is not None and name == self.nbest.id
+
+    def add(self, item: Item, record: Record) -> None:
+        """Add the hypotheses of an item. Raises InputError if it is a row of another utterance than those before."""
+        nbest, text = self.nbest, self.text
+        text.own += item.raw
+        for hypothesis in record.hypotheses:
+            hypothesis.rank = len(nbest.hypotheses) + 1
+            if self.is_row:
+                hypothesis.verbatim = HypothesisText((item.before if text.size else "") + item.raw)
+            nbest.hypotheses.append(hypothesis)
+            text.size += 1
+        if self.is_row:
+            told = {"references": " / ".join(filter(str.strip, record.references)), "offsets": item.value.get("offset")}
+            require_one_utterance(self.known, told, nbest.id, nbest.path, item.line)
+        if record.source != nbest.source:  # of rows: it is no sentence that all of them translate
+            nbest.source = None
+            text.extras = (*text.extras, "source")
+        if not any(nbest.references):
+            nbest.references = record.references or nbest.references
+        text.extras = tuple(sorted({*text.extras, *record.extras}))
+
+
 def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[NbestList]:
     """Yield the lists of a file: one per utterance, or one per sequence of rows with the same id."""
-    seen = SeenIds()
-    current: NbestList | None = None
-    text = ListText(file)
-    is_row = False
-    count = 0
-    known: dict[str, Any] = {}
+    seen, count = SeenIds(), 0
+    current: _Growing | None = None
     first_lists, items = _first_lists(items)
     reader.set_apart_counts(first_lists)
     silence = SilenceReader(reader.path)
@@ -221,35 +263,18 @@ def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[Nb
         )
         record = reader.record(item.value, place, first=number == 1)
         name = place.text(item.key) if item.key is not None else place.id(record.id, count)
-        if not (current is not None and is_row and record.is_row and record.id is not None and name == current.id):
+        if current is None or not current.goes_on(record, name):
             if not seen.add(name):
                 raise InputError(f"the utterance {quoted(name)} is there twice: {_advice(record, file)}", path=reader.path, line=item.line)
             if current is not None:
-                yield current
-            text, is_row, count = ListText(file, item.before), record.is_row, count + 1
-            text.numbered, text.unfilled = item.key is None and record.id is None, unfilled
-            current, known = NbestList(name, [], (), item.line, text, path=reader.path, source=record.source), {}
+                yield current.nbest
+            current, count = _Growing.begin(name, item, record, file, reader.path, unfilled), count + 1
         elif file.framing != LINES:
-            text.own += item.before
-        text.own += item.raw
-        for hypothesis in record.hypotheses:
-            hypothesis.rank = len(current.hypotheses) + 1
-            if is_row:
-                hypothesis.verbatim = HypothesisText((item.before if text.size else "") + item.raw)
-            current.hypotheses.append(hypothesis)
-            text.size += 1
-        if is_row:
-            told = {"references": " / ".join(filter(str.strip, record.references)), "offsets": item.value.get("offset")}
-            require_one_utterance(known, told, name, reader.path, item.line)
-        if record.source != current.source:  # of rows: it is no sentence that all of them translate
-            current.source = None
-            text.extras = (*text.extras, "source")
-        if not any(current.references):
-            current.references = record.references or current.references
-        text.extras = tuple(sorted({*text.extras, *record.extras}))
+            current.text.own += item.before
+        current.add(item, record)
     if current is None:
         raise InputError("no n-best list in it", path=reader.path)
-    yield current
+    yield current.nbest
 
 
 def _first_lists(items: Iterable[Item]) -> tuple[list[list[dict[str, Any]]], Iterator[Item]]:
