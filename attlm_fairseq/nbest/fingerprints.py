@@ -44,9 +44,9 @@ def _hashes(references: Iterable[Sequence[str]]) -> set[str]:
 def same_utterance(references: Sequence[Sequence[str]], hypotheses: Sequence[Sequence[str]], prepared: Callable[[str], str]) -> np.ndarray:
     """Return an utterance number (N,) for each list, numbered in order of first appearance.
 
-    Two lists are of the same utterance if their references match or their hypotheses are identical, unless these have no words.
-    References are compared after ``prepared``, ignoring case, white space and order. Such lists are not independent samples:
-    weights tuned on one have seen the other.
+    Two lists are of the same utterance if their references match or their hypotheses, several different ones, are identical, unless
+    these have no words. (One text alone, such as "yes", is often the answer to other utterances, too.) References are compared after
+    ``prepared``, ignoring case, white space and order. Such lists are not independent samples: weights tuned on one have seen the other.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -55,7 +55,7 @@ def same_utterance(references: Sequence[Sequence[str]], hypotheses: Sequence[Seq
     links = []
     for row, (of_list, texts) in enumerate(zip(references, hypotheses, strict=True)):
         compared = sorted(" ".join(prepared(reference).lower().split()) for reference in of_list)
-        of_row = {"references": compared, "hypotheses": sorted(texts)}
+        of_row = {"references": compared, "hypotheses": sorted(texts) if len(set(texts)) > 1 else []}
         filled = [(what, *found) for what, found in of_row.items() if any(map(str.strip, found))]  # silences are not one utterance
         links += [(row, keys.setdefault(key, len(keys))) for key in filled]
     lists = len(references)

@@ -102,7 +102,8 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
     """
     problem = ""
     for as_written in keyed_of(file):
-        ids, lines = _in_one_form(ids, as_written)
+        ids, names = in_one_form(ids, [name for name, _ in as_written])
+        lines = [(name, text) for name, (_, text) in zip(names, as_written, strict=True)]
         names = [name for name, _ in lines]
         known = set(ids).intersection(names)
         texts = dict(lines)
@@ -137,17 +138,17 @@ def _same_numbers(ids: Sequence[str], names: Sequence[str]) -> bool:
     return 1 < len(names) == len(ids) and len({*map(int, names)}) == len(names) and {*map(int, names)} == {*map(int, ids)}
 
 
-def _in_one_form(ids: Sequence[str], lines: list[tuple[str, str]]) -> tuple[Sequence[str], list[tuple[str, str]]]:
-    """Return the lists' ids and the (id, text) of lines: in Unicode's form NFC if all ids match only then, else as they are.
+def in_one_form(ids: Sequence[str], names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the lists' ids and the names that should match them: in Unicode's form NFC if all ids match only then, else as they are.
 
     File names of macOS are in NFD, which looks the same.
     """
-    if not {name for name, _ in lines}.isdisjoint(ids):
-        return ids, lines
-    composed, composed_lines = [_composed(name) for name in ids], [(_composed(name), text) for name, text in lines]
-    if len(set(composed)) == len(set(ids)) and {name for name, _ in composed_lines}.issuperset(composed):
-        return composed, composed_lines
-    return ids, lines
+    if set(names).issuperset(ids):
+        return ids, names
+    composed, composed_names = [_composed(name) for name in ids], [_composed(name) for name in names]
+    if len(set(composed)) == len(set(ids)) and set(composed_names).issuperset(composed):
+        return composed, composed_names
+    return ids, names
 
 
 def _composed(name: str) -> str:

@@ -16,7 +16,11 @@ class WordShare(NamedTuple):
     share: float
 
 
-DECODER_SCORES = ("decoder", "score", "total")  # names of the decoder's own score in formats that have several scores
+VOTE = "vote"
+"""The score by which the systems of joined lists vote."""
+
+DECODER_SCORES = ("decoder", "score", "total", VOTE)
+"""Names of the decoder's own score in formats that have several scores."""
 
 
 @dataclass(frozen=True, slots=True)

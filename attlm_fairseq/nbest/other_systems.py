@@ -13,7 +13,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import NbestFolderFormat, find_format, format_of, open_nbest
 from attlm_fairseq.nbest.formats.ctm import CtmFormat, recordings
 from attlm_fairseq.nbest.formats.text import TextFormat
-from attlm_fairseq.nbest.line_matching import By, match_lines
+from attlm_fairseq.nbest.line_matching import By, in_one_form, match_lines
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, silence
 from attlm_fairseq.nbest.reference_files import REFS_BY, TEXT, TextFile, positions, read_as_ctm, without_ends
 
@@ -95,33 +95,29 @@ def in_order_of(first: Sequence[NbestList], lists: list[NbestList], path: str, f
     Raises:
         InputError: both sides have ids, but other ones, or one of them repeated and in another order; or the numbers of lists differ.
     """
-    ids, ids_of_first = ([nbest.id for nbest in of_file] for of_file in (lists, first))
+    ids_of_first, ids = in_one_form([nbest.id for nbest in first], [nbest.id for nbest in lists])
     if sorted(ids) == sorted(ids_of_first) and len(set(ids)) == len(ids):
-        by_id = {nbest.id: nbest for nbest in lists}
+        by_id = dict(zip(ids, lists, strict=True))
         return [by_id[name] for name in ids_of_first]
     if len(first) > 1 and ids != ids_of_first and all(of_file != positions(of_file) for of_file in (ids, ids_of_first)):
+        for of_file, name in ((ids, path), (ids_of_first, first_path)):
+            if repeated := [one for one, count in Counter(of_file).items() if count > 1]:
+                advice = "give each list an id of its own, or the lists of both systems the same ids in the same order"
+                raise InputError(f"the id {repeated[0]!r} is that of several lists: {advice}", path=name)
         known, known_of_first = set(ids), set(ids_of_first)
-        if known == known_of_first:
-            repeated = next(name for of_file in (ids, ids_of_first) for name, count in Counter(of_file).items() if count > 1)
-            raise InputError(
-                f"the id {repeated!r} is that of several lists, which are not in the order of {first_path}: give each list an id of its "
-                "own, or the lists the same order",
-                path=path,
-            )
         missing = [name for name in ids_of_first if name not in known]
         unknown = [name for name in ids if name not in known_of_first]
-        raise InputError(
-            f"not the lists of {first_path}: {len(missing)} of its ids are missing{_first(missing)}, {len(unknown)} are unknown there"
-            f"{_first(unknown)}; compare lists of the same utterances",
-            path=path,
-        )
+        found = [f"lacks {_some(missing)} of {first_path}"] if missing else []
+        found += [f"has {_some(unknown)} that {first_path} has not"] if unknown else []
+        expected = "expected lists of the same utterances, with an empty text where a system has no words"
+        raise InputError(f"{' and '.join(found)}: {expected}", path=path)
     if len(ids) != len(ids_of_first):
         raise InputError(f"{len(ids)} lists, but {first_path} has {len(first)}: compare lists of the same utterances", path=path)
     return lists
 
 
-def _first(names: Sequence[str]) -> str:
-    return f" (first: {names[0]!r})" if names else ""
+def _some(names: Sequence[str]) -> str:
+    return f"{len(names)} list{'s' if len(names) > 1 else ''} ({names[0]!r}{', ..' if len(names) > 1 else ''})"
 
 
 def _one_text(name: str, text: str) -> NbestList:

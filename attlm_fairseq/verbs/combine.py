@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 
+import numpy as np
+
 from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.messages import collected, note
+from attlm_fairseq.nbest.decision.posterior import posteriors
 from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names
 from attlm_fairseq.nbest.formats.as_read import extras_of, tell_of_left_out
 from attlm_fairseq.nbest.line_matching import By, check_by
-from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.nbest_list import VOTE, Hypothesis, NbestList
 from attlm_fairseq.nbest.references import is_ctm, silent_lists
 from attlm_fairseq.scoring.lm_spec import check_name
 from attlm_fairseq.verbs.fit_of_references import warn_of_other_utterances
@@ -27,8 +32,9 @@ def combine(systems: Mapping[str, Lists], *, texts_by: By | None = None) -> list
     A hypothesis that repeats the words of an earlier one of its list is left out; a note says how many there are. The scores
     of a system S are called ``S_NAME``, and ``S_rank`` is minus the rank among the others of its list (0, -1, ..). A
     hypothesis that a system does not have gets the system's lowest scores in this list and the rank after the last, so that
-    it gains nothing from them. A score that some hypothesis of a list lacks is left out of that list. Other fields of the
-    lists are left out, too; a note names them.
+    it gains nothing from them. ``vote`` is ln of the mean of the systems' posteriors: each system shares one vote among its
+    hypotheses by their ranks r, in proportion to exp(-r). A score that some hypothesis of a list lacks is left out of that
+    list, and so are other fields of the lists; notes name them.
 
     Args:
         systems: n-best lists by the name of their system. The first one gives ids, order, references and source
@@ -37,7 +43,8 @@ def combine(systems: Mapping[str, Lists], *, texts_by: By | None = None) -> list
             number, from 0) or ``id``. None: by id if every line has one, else by order, unless the ids are numbers in another order.
 
     Returns:
-        The joined lists. Tune weights on them to rescore with all systems, or let them vote by ROVER (``consensus``).
+        The joined lists. Tune weights on them to rescore with all systems. Without weights, ``vote`` has weight 1 if posteriors
+        decide (``consensus``, ``mbr-wer``), so that the systems vote.
 
     Raises:
         InputError: there are fewer than two systems, a name is not allowed, a file cannot be read, or the systems have
@@ -66,6 +73,9 @@ def combine(systems: Mapping[str, Lists], *, texts_by: By | None = None) -> list
     rows = [[_System(nbest) for nbest in of_systems] for of_systems in zip(*columns, strict=True)]
     if repeated := sum(system.repeated for row in rows for system in row):
         note(f"note: {repeated} hypotheses repeat the words of an earlier one of their list and are left out")
+    for name, of_system in zip(systems, zip(*rows, strict=True), strict=True):
+        for score, count in Counter(chain.from_iterable(system.left_out for system in of_system)).items():
+            note(f"note: the score {score} of {name} is left out of {count} lists in which a hypothesis lacks it")
     return [_joined(list(systems), row) for row in rows]
 
 
@@ -80,6 +90,7 @@ def _joined(names: Sequence[str], systems: Sequence[_System]) -> NbestList:
         if len(scores) < len(pairs):
             twice = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
             raise InputError(f"list {of_systems[0].id!r}: the score {twice!r} is that of two systems: give one of them another name")
+        scores[VOTE] = math.log(math.fsum(system.share(text) for system in systems) / len(systems))
         found = next(system.by_text[text] for system in systems if text in system.by_text)
         hypotheses.append(Hypothesis(found.text, scores, rank, times=found.times))
     references = next((nbest.references for nbest in of_systems if nbest.references), ())
@@ -101,6 +112,12 @@ class _System:
         columns = {name: [_value(hypothesis, name) for hypothesis in self.by_text.values()] for name in names}
         self._scores = columns | {RANK: [float(-place) for place in range(len(self.by_text))]}
         self._places = {text: place for place, text in enumerate(self.by_text)}
+        self._shares = posteriors(np.array(self._scores[RANK]), 1.0)
+        self.left_out = {name for hypothesis in nbest.hypotheses for name in (*hypothesis.scores, *hypothesis.lm_scores)} - columns.keys()
+
+    def share(self, text: str) -> float:
+        """Return the posterior of a text by its rank; 0 if the system does not have it."""
+        return float(self._shares[self._places[text]]) if text in self._places else 0.0
 
     def scores(self, text: str) -> Iterator[tuple[str, float]]:
         """Yield the scores of a text by name; of one that the system does not have, the lowest ones and the rank after the last."""

@@ -228,9 +228,12 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
     path = os.fspath(output.path)
     to = _written_as(form, path, output.to, run)
     if to in OF_WORDS:
-        if run.confidence is None:
-            note("note: the confidences are posteriors at scale 1: `attlm tune --confidence` fits them to how often words are right")
-        return _Writer(lambda lists: OF_WORDS[to](lists, path), run.confidence or Confidence())
+        confidence = run.confidence
+        if confidence is None:
+            confidence = Confidence(run.decision.scale)
+            found = f"posteriors at scale {confidence.scale:g}"
+            note(f"note: the confidences are {found}: `attlm tune --confidence` fits them to how often words are right")
+        return _Writer(lambda lists: OF_WORDS[to](lists, path), confidence)
     if to in ONE_BEST:
         return _Writer(lambda lists: write_one_best(lists, path, style=ONE_BEST[to]))
     return _list_writer(form, path, to, run)

@@ -32,7 +32,8 @@ def combine_command(systems: tuple[tuple[str, str], ...], output: str, format_na
     rank in its list. A hypothesis that a system does not have gets the system's lowest scores. The first system gives ids, order
     and references; others are matched by id if both have ids. Systems of one answer may be texts with one line per utterance.
 
-    `attlm tune` then finds weights for all scores. With --consensus the systems vote word by word (ROVER).
+    `attlm tune` then finds weights for all scores. Without tuning the systems vote: `attlm rescore both.jsonl --consensus`
+    word by word (ROVER), --mbr wer for one of their texts. The score vote is ln of the mean of their posteriors by rank.
 
     \b
     Examples:

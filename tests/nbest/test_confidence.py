@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -164,6 +165,16 @@ def test_ctm_by_the_command_line(folder):  # noqa: F811
 
     result = run("rescore", "dev.json", "--to", "ctm", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--weight", "am_score=1")
     assert "posteriors at scale 1" in result.stderr
+
+
+def test_without_a_fitted_scale_confidences_have_that_of_the_decision(folder):
+    Path("lists").write_text("0 ||| a b ||| am= -1 ||| -1\n0 ||| a c ||| am= -2 ||| -2\n0 ||| d b ||| am= -3 ||| -3\n")
+    for scale in (0.0, 0.5):
+        result = run("rescore", "lists", "--weight", "am=1", "--consensus", "--scale", scale, "--to", "ctm")
+        shares = np.exp(-scale * np.arange(3)) / np.exp(-scale * np.arange(3)).sum()
+        found = {line.split()[4]: float(line.split()[5]) for line in result.stdout.splitlines() if not line.startswith(";;")}
+        assert found == pytest.approx({"a": shares[:2].sum(), "b": shares[::2].sum()}, abs=1e-6)
+        assert f"posteriors at scale {scale:g}: " in result.stderr
 
 
 def test_times_come_from_the_lists(tmp_path):

@@ -68,10 +68,12 @@ def test_several_references_and_none():
 def test_lists_of_one_utterance_are_found_over_several_links():
     """0 and 2 share references, 2 and 4 hypotheses, 1 and 3 hypotheses in another order."""
     of_lists = [["a b"], ["c"], ["A  b"], ["d"], ["e"], ["", "f"], ["f", ""]]
-    texts = [["x"], ["y", "z"], ["w"], ["z", "y"], ["w"], ["q"], ["r"]]
+    texts = [["x"], ["y", "z"], ["w", "v"], ["z", "y"], ["v", "w"], ["q"], ["r"]]
     assert same_utterance(of_lists, texts, lambda text: text).tolist() == [0, 1, 0, 1, 0, 2, 2]
     assert same_utterance([["a-b"], ["ab"]], [["x"], ["y"]], lambda text: text.replace("-", "")).tolist() == [0, 0]
     assert same_utterance([["x"], ["y"]], [["y"], ["x"]], lambda text: text).tolist() == [0, 1]  # a reference is not a hypothesis
+    one_text = same_utterance([["yes"], ["yes sir"], ["yes"]], [["yes"], ["yes"], ["yes", "yes"]], lambda text: text)
+    assert one_text.tolist() == [0, 1, 0]
     silence = same_utterance([["a"], ["b"], [""], ["."], ["a"]], [[""], ["", ""], [""], ["x"], ["y"]], lambda text: text.strip("."))
     assert silence.tolist() == [0, 1, 2, 3, 0]
 

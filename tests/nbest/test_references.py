@@ -306,14 +306,14 @@ def test_texts_whose_format_says_how_their_ids_stand_are_read_by_it(tmp_path):
     for text, message in (
         ("spk-3 c\n\nspk-2\n", "not every line carries an id"),
         ("spk-3 c\nspk-1 a b\nspk-1\n", "the id 'spk-1' is there 2 times"),
-        ("spk-3 c\nspk-1 a b\nspk-4\n", "not the lists of FIRST: 1 of its ids are missing \\(first: 'spk-2'\\), 1 are unknown"),
+        ("spk-3 c\nspk-1 a b\nspk-4\n", "lacks 1 list \\('spk-2'\\) of FIRST and has 1 list \\('spk-4'\\) that FIRST has not"),
     ):
         with pytest.raises(InputError, match=f"t: {message}"):
             further(tmp_path / "t", text, "text:id")
 
 
 def test_lists_whose_format_is_named_are_of_the_same_utterances(tmp_path):
-    with pytest.raises(InputError, match="t: not the lists of FIRST: 1 of its ids are missing"):
+    with pytest.raises(InputError, match=r"t: lacks 1 list \('spk-2'\) of FIRST and has 1 list"):
         further(tmp_path / "t", "spk-3-1 c\nspk-1-1 a b\nspk-4-1\n", "kaldi")
 
 
@@ -332,7 +332,7 @@ def test_lists_without_ids_go_by_their_order(tmp_path):
     [
         (
             "spk-1-1 a\nspk-1-2 a\nspk-2-1 b\nspk-4-1 c\n",
-            r"not the lists of FIRST: 1 of its ids are missing \(first: 'spk-3'\), 1 are unknown",
+            r"lacks 1 list \('spk-3'\) of FIRST and has 1 list \('spk-4'\)",
         ),
         ("spk-1 a\nspk-2 b\nspk-4 c\n", r"2 of 3 lists have a line with their id, list 'spk-3' has none"),
         ("a b (spk-1)\nb b (spk-2)\n", r"2 of 3 lists have a line with their id, list 'spk-3' has none"),

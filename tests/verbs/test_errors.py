@@ -98,7 +98,7 @@ def test_systems_of_programs_are_matched_by_id():
     first = lists(("u1", "a b"), ("u2", "c d"), refs=True)
     swapped = lists(("u2", "c d"), ("u1", "a b"))
     assert attlm.evaluate(first, others={"other": swapped}).rows[1].interval.score == 0
-    with pytest.raises(attlm.InputError, match=r"other: not the lists of input 1-best: 1 of its ids are missing \(first: 'u2'\)"):
+    with pytest.raises(attlm.InputError, match=r"other: lacks 1 list \('u2'\) of input 1-best"):
         attlm.evaluate(first, others={"other": lists(("u1", "a b"), ("u3", "c d"))})
     numbered = lists(("0", "c d"), ("1", "a b"), refs=True)
     with pytest.raises(attlm.InputError, match="other: the reference of list '0' is not that of input 1-best"):
@@ -110,11 +110,12 @@ def test_repeated_ids_are_compared_in_the_same_order_or_not_at_all():
     first = [attlm.NbestList(name, [attlm.Hypothesis(text)]) for name, text in (("u1", "a b"), ("u1", "c d"), ("u2", "e f"))]
     texts = ["a b", "c d", "e f"]
     assert [row.interval.score for row in attlm.evaluate(first, texts, {"b": first}).rows][:2] == [0.0, 0.0]
-    with pytest.raises(attlm.InputError, match="b: the id 'u1' is that of several lists, which are not in the order of input 1-best"):
+    with pytest.raises(attlm.InputError, match="b: the id 'u1' is that of several lists: give each list an id"):
         attlm.evaluate(first, texts, {"b": first[::-1]})
     distinct = [replace(nbest, id=name) for nbest, name in zip(first, ("u1", "u3", "u2"), strict=True)]
-    with pytest.raises(attlm.InputError, match=r"b: not the lists of input 1-best: 1 of its ids are missing \(first: 'u3'\)"):
-        attlm.evaluate(distinct, texts, {"b": first[::-1]})
+    for compared, repeating, other in ((distinct, "b", first[::-1]), (first, "input 1-best", distinct)):
+        with pytest.raises(attlm.InputError, match=f"{repeating}: the id 'u1' is that of several lists"):
+            attlm.evaluate(compared, texts, {"b": other})
 
 
 @pytest.mark.parametrize("by", ["numbers", "ID", 3])

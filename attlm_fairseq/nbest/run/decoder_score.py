@@ -12,7 +12,7 @@ from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names, fe
 from attlm_fairseq.nbest.features.lm_features import is_lm_feature
 from attlm_fairseq.nbest.formats.hyporadise import AM_SCORE, score_key
 from attlm_fairseq.nbest.formats.lines import main_score
-from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
+from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, VOTE, NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 
 MIN_LISTS = 10  # that tell whether a score is what it seems
@@ -78,7 +78,8 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
             return {}, f"note: no weight is given, and it is unclear which of {found} is the decoder's own score: posteriors go by rank"
         return dict(weights), f"WARNING: none of the lists' own scores ({', '.join(own)}) has a weight: the LMs decide alone"
     otherwise = "rank=-1 goes by rank" if by_rank else "or 0 to let the LMs decide alone"
-    line = f"note: {decoder}, the decoder's own score, has weight 1: give it another one, {otherwise}"
+    what = "by which the joined systems vote" if decoder == VOTE else "the decoder's own score"
+    line = f"note: {decoder}, {what}, has weight 1: give it another one, {otherwise}"
     return {**weights, decoder: 1.0}, line
 
 
