@@ -36,7 +36,8 @@ class DecisionChoice:
         configured, changed = run.decision, run.weights | self.weights
         rule = configured.rule if self.rule is None else self.rule
         if self.scale is not None and rule == "max":
-            raise InputError("--scale is of the posteriors that --mbr and --consensus use; the maximum has none (`attlm tune --confidence` finds that of confidences)")
+            of_confidences = "`attlm tune --confidence` finds that of confidences"
+            raise InputError(f"--scale is of the posteriors that --mbr and --consensus use; the maximum has none; {of_confidences}")
         if rule == "max" and self.rule is None and (external := [name for name in configured.scales if name.startswith(EXTERNAL_RULE)]):
             ways = ", ".join(f"`--mbr {name.removeprefix('mbr-')}`" for name in external)
             note(f"note: the greatest total decides: {ways} was tuned, too, and a file never says what to run; --max leaves this note out")

@@ -167,7 +167,7 @@ def test_ctm_by_the_command_line(folder):  # noqa: F811
     assert "posteriors at scale 1" in result.stderr
 
 
-def test_without_a_fitted_scale_confidences_have_that_of_the_decision(folder):
+def test_without_a_fitted_scale_confidences_have_that_of_the_decision(folder):  # noqa: F811
     Path("lists").write_text("0 ||| a b ||| am= -1 ||| -1\n0 ||| a c ||| am= -2 ||| -2\n0 ||| d b ||| am= -3 ||| -3\n")
     for scale in (0.0, 0.5):
         result = run("rescore", "lists", "--weight", "am=1", "--consensus", "--scale", scale, "--to", "ctm")
