@@ -15,6 +15,7 @@ from heapq import heappop, heappush, nsmallest
 from itertools import count, pairwise
 from typing import NamedTuple
 
+from attlm_fairseq.nbest.features.combination import MAX_ABSOLUTE
 from attlm_fairseq.nbest.lattices.lattice import WORDS, Arc, Lattice
 from attlm_fairseq.nbest.nbest_list import Hypothesis
 
@@ -118,8 +119,12 @@ class _Search:
             states[arc.target] = _Path(total, (path.chain, arc))
 
     def _cost(self, scores: tuple[float, ...], word: str = "") -> float:
-        of_scores = -sum(weight * score for weight, score in zip(self._weights, scores, strict=True))
-        return of_scores if word in self.left_out else of_scores - self._of_word
+        cost = -sum(weight * score for weight, score in zip(self._weights, scores, strict=True))
+        if word not in self.left_out:
+            cost -= self._of_word
+        if not abs(cost) + sum(map(abs, scores)) <= MAX_ABSOLUTE**2:  # not a number, too
+            raise self.lattice.error(f"has a score, or a weighted sum of scores, beyond {MAX_ABSOLUTE**2:g}: give smaller weights")
+        return cost
 
     def _hypothesis(self, text: _Text | None, chain: Chain) -> Hypothesis:
         arcs: list[Arc] = []
@@ -166,7 +171,7 @@ def best_texts(lattice: Lattice, size: int, weights: Mapping[str, float] | None 
         with the times of its words if the lattice has durations.
 
     Raises:
-        InputError: the lattice has a cycle.
+        InputError: the lattice has a cycle, or the weighted sum of an arc's scores, or one of them, is beyond the square of MAX_ABSOLUTE.
     """
     search = _Search(lattice, lattice.weights if weights is None else weights, left_out)
     found = list(search.texts(size))

@@ -69,6 +69,13 @@ def test_texts_are_the_best_of_all_paths(seed, left_out, spare, monkeypatch):
             assert hypothesis.scores == pytest.approx(scores)
 
 
+@pytest.mark.parametrize(("score", "weight"), [(-1e300, 1.0), (-1e300, 1e300), (-1.0, 1e300), (-1e308, 0.0)])
+def test_sums_beyond_all_bounds_are_refused(score, weight):
+    lattice = Lattice("u", ("graph",), {"graph": weight}, arcs=[[Arc(1, "a", (score,))], [Arc(2, "b", (score,))], []], finals={2: (0.0,)})
+    with pytest.raises(InputError, match=r"'u' has a score, or a weighted sum of scores, beyond 1e\+80: give smaller weights"):
+        best_texts(lattice, 1)
+
+
 def test_weights_decide_the_order():
     lattice = random_lattice(3)
     by_acoustic = [hypothesis.scores["acoustic"] for hypothesis in best_texts(lattice, 1000, {"acoustic": 1.0})]
