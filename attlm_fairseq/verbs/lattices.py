@@ -51,7 +51,8 @@ def lists_from_lattices(
 
     Raises:
         InputError: a file is none of these or is damaged, a lattice has a cycle, two have the same id, a weight
-            is for a score that a lattice does not have, or ``words`` is missing or does not have a word.
+            is for a score that a lattice does not have, a weighted sum is beyond the square of MAX_ABSOLUTE, or ``words`` is missing
+            or does not have a word.
     """
     require_whole_number("hypotheses", hypotheses, 1)
     given = plain_weights(weights or {})
@@ -74,7 +75,8 @@ def lists_from_lattices(
 
 
 def _weights(lattice: Lattice, given: Mapping[str, float]) -> dict[str, float]:
-    if unknown := [name for name in given if name not in (*lattice.names, WORDS)]:
+    unknown = [name for name in given if name not in (*lattice.names, WORDS)]
+    if unknown and any(lattice.arcs):  # a lattice without arcs has nothing to weigh
         raise lattice.error(f"has no score {unknown[0]!r} to give a weight; there are {', '.join((*lattice.names, WORDS))}")
     return {**lattice.weights, **given}
 

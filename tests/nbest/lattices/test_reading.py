@@ -182,6 +182,30 @@ def test_lattices_without_a_path_become_empty_texts():
         assert last.hypotheses[0].text
 
 
+@pytest.mark.parametrize(
+    ("text", "has_path"),
+    [
+        ("start=0 end=3\nN=4 L=2\nI=0\nI=1\nI=2\nI=3\nJ=0 S=0 E=1 W=a x1=-1\nJ=1 S=1 E=2 W=b x1=-1\n", False),  # no link enters the end
+        ("start=3 end=1\nN=4 L=1\nJ=0 S=0 E=1 W=a x1=-1\n", False),  # no link leaves the start, and nodes have no lines
+        ("start=0 end=1\nN=2 L=0\nI=0\nI=1\n", False),
+        ("N=0 L=0\n", False),
+        ("N=1 L=0\nI=0 t=0\n", True),  # a path without links
+        ("start=0 end=0\nN=1 L=0\nI=0\n", True),
+        ("start=0 end=0\nN=2 L=1\nI=0\nI=1\nJ=0 S=0 E=1 W=a x1=-1\n", True),
+    ],
+)
+def test_slf_without_words_becomes_an_empty_text(text, has_path):
+    Path("u.lat").write_text("VERSION=1.0\n" + text)
+    Path("u1.lat").write_text(re.sub("l=", "x1=", SLF))
+    with collected() as told:
+        found, other = lists_from_lattices(["u.lat", "u1.lat"], weights={"x1": 1.0})
+    [hypothesis] = found.hypotheses
+    assert (hypothesis.text, hypothesis.scores["acoustic"], hypothesis.scores["lm"]) == ("", 0.0, 0.0)
+    assert other.hypotheses[0].text
+    warning = "WARNING: 1 lattices have no path to an end, such as 'u': their lists have one empty text"
+    assert (warning in told) is not has_path
+
+
 def test_digits_may_be_words():
     Path("lat.1").write_text("u1\n0 1 7 1,1,\n0 1 0 2,1,\n1 2 pm 0,0,\n2 0,0,\n\n")
     [nbest] = lists_from_lattices("lat.1")
@@ -211,6 +235,14 @@ def test_words_have_times():
         ("it's", ((0.36, 0.81),)),
     ]
     Path("test1.lat").write_text(SLF.replace("t=0.00", "t=0.10"))
+    [nbest] = lists_from_lattices("test1.lat")
+    assert nbest.hypotheses[0].times == ((0.36, 0.75), (0.75, 0.81))
+    Path("test1.lat").write_text(SLF.replace("lmname=wdnet", "tscale=0.01").replace("t=0.00", "t=10").replace("t=0.36", "t=36"))
+    with pytest.raises(InputError, match=re.escape("test1.lat:12: ends at 0.0075 s, before it begins at 0.36 s")):
+        list(lists_from_lattices("test1.lat"))
+    Path("test1.lat").write_text(
+        re.sub(r" t=(\S+)", lambda found: f" t={100 * float(found[1]):g}", SLF).replace("lmname=wdnet", "tscale=.01")
+    )
     [nbest] = lists_from_lattices("test1.lat")
     assert nbest.hypotheses[0].times == ((0.36, 0.75), (0.75, 0.81))
     Path("test1.lat").write_text(SLF.replace("t=0.75", ""))  # one node without a time
@@ -296,7 +328,25 @@ ONE = "0 1 3 1,10,\n1 0,0,\n\n"
         (SLF.replace("L=5", "L=4").replace(SLF.splitlines()[13] + "\n", ""), "lat.1: has the end nodes 2, 3: expected one, or end=NODE"),
         (SLF.replace("I=1 ", "I=1 L=sub "), "lat.1:8: has sub-lattices, which are not read"),
         (SLF.replace("t=0.81", "t=0.5"), "lat.1:14: ends at 0.5 s, before it begins at 0.75 s"),
-        (SLF.replace("lmname=wdnet", "dir=b"), "lat.1: is a backward lattice"),
+        (SLF.replace("lmname=wdnet", "dir=b"), "lat.1:3: is a backward lattice"),
+        (SLF.replace("lmname=wdnet", "base=ten"), "lat.1:3: base is 'ten': expected a number"),
+        (SLF.replace("lmname=wdnet", "base=1"), "lat.1:3: has the base 1 of logarithms"),
+        (SLF.replace("lmname=wdnet", "tscale=0"), "lat.1:3: tscale is 0: expected a number above 0"),
+        (SLF.replace("lmname=wdnet", "tscale=inf"), "lat.1:3: tscale is inf: expected a finite number"),
+        (SLF.replace("lmscale=15.0", "lmscale=x"), "lat.1:4: lmscale is 'x': expected a number"),
+        (SLF.replace("-4.5", "x"), "lat.1:4: wdpenalty is 'x': expected a number"),
+        (SLF.replace("lmname=wdnet", "start=zero"), "lat.1:3: start is 'zero': expected a whole number"),
+        (SLF.replace("lmname=wdnet", "end=9"), "lat.1:3: end is 9, which is no node of the lattice"),
+        (SLF.replace("N=4 ", "N=x "), "lat.1:6: N is 'x': expected a whole number"),
+        (SLF.replace("I=1 ", "I=0 "), "lat.1:8: has the number of an earlier node, 0: expected another number I= for each"),
+        (SLF.replace("J=1 ", "J=0 "), "lat.1:12: has the number of an earlier link, '0': expected another number J= for each"),
+        (SLF.replace("a=-24.5", "a=-24.5 a=-5"), "lat.1:14: has the field a twice: expected it once in a line"),
+        (SLF.replace("a=-24.5", "a=-24.5 acoustic=-5"), "lat.1:14: has the field a twice"),
+        (SLF.replace("W=SILENCE", 'W="SILENCE'), "a=-12.5 l=-1.2, with each quote closed"),
+        *(
+            (SLF.replace("t=0.36", f"t=0.36 {name}=-5"), f"lat.1:8: has scores on a node, such as {shown}: expected them on links")
+            for name, shown in {"a": "a", "acoustic": "a", "language": "l", "l": "l", "n": "n", "r": "r", "ds": "ds", "x9": "x9"}.items()
+        ),
         (SLF.replace("lmname=wdnet", "base=0"), "a is -32.5: with base=0 expected a likelihood above 0"),
         (SLF.replace("J=0 ", "J=0 nonsense "), "lat.1:11: found 'nonsense S=0"),
     ],
