@@ -123,9 +123,9 @@ class _Reader:
             if has_times and ends < begins:
                 raise self._error(f"ends at {ends * seconds:g} s, before it begins at {begins * seconds:g} s", line)
             lattice.arcs[start].append(Arc(end, "" if word in NO_WORDS else word, of_link, ends - begins))
-        self._set_ends()
+        first = self._set_ends()
         if has_times:
-            lattice.unit, lattice.begin = seconds, self._times[lattice.start] * seconds
+            lattice.unit, lattice.begin = seconds, self._times[first] * seconds
         self._set_weights(unit)
         return lattice
 
@@ -137,20 +137,25 @@ class _Reader:
             if told is None or (found != told and (found or name == "L")):
                 raise self._error(f"has {found} {what}, and its header says {told}: is the file cut short?")
 
-    def _set_ends(self) -> None:
-        """Find the start and the end: the header's, or else the only node without links to it or from it.
+    def _set_ends(self) -> int:
+        """Find the start and the end: the header's, or else the only node without links to it or from it. Return the first node.
 
         A lattice without nodes has neither, and no path.
         """
-        lattice = self.lattice
+        lattice, no_scores = self.lattice, (0.0,) * len(self.lattice.names)
         targets = {arc.target for arcs in lattice.arcs for arc in arcs}
         sources = {state for state, arcs in enumerate(lattice.arcs) if arcs}
         nodes = targets | sources or set(self._nodes)
         lattice.state(0)
         if not nodes:
-            return
-        lattice.start = self._end("start", nodes - targets)
-        lattice.finals[self._end("end", nodes - sources)] = (0.0,) * len(lattice.names)
+            return 0
+        first = lattice.start = self._end("start", nodes - targets)
+        lattice.finals[self._end("end", nodes - sources)] = no_scores
+        word = self._nodes.get(first, "")
+        if word and word not in NO_WORDS and not any("W" in fields for fields, _ in self._links.values()):
+            lattice.arcs.append([Arc(first, word, no_scores)])  # words of nodes are on the arcs into them
+            lattice.start = len(lattice.arcs) - 1
+        return first
 
     def _end(self, name: str, found: Collection[int]) -> int:
         """Return the start or the end: the one that the header names, or else the only one found."""

@@ -206,6 +206,22 @@ def test_slf_without_words_becomes_an_empty_text(text, has_path):
     assert (warning in told) is not has_path
 
 
+@pytest.mark.parametrize("links", ["", "J=0 S=0 E=1 a=-1\n"])
+def test_the_word_of_the_first_node_is_a_word_too(links):
+    """No arc leads to it, so that the reader adds one."""
+    Path("u.lat").write_text(
+        f"VERSION=1.0\nN={2 if links else 1} L={links.count('J')}\nI=0 t=0.5 W=so\n" + ("I=1 t=1.5 W=it\n" + links if links else "")
+    )
+    [found] = lists_from_lattices("u.lat")
+    [hypothesis] = found.hypotheses
+    assert hypothesis.text == ("so it" if links else "so")
+    assert hypothesis.times == ((0.5, 0.5), (0.5, 1.5))[: 1 + bool(links)]
+    assert hypothesis.scores["acoustic"] == (-1.0 if links else 0.0)
+    Path("u.lat").write_text(Path("u.lat").read_text().replace("W=so", "W=!NULL"))
+    [found] = lists_from_lattices("u.lat")
+    assert found.hypotheses[0].text == ("it" if links else "")
+
+
 def test_digits_may_be_words():
     Path("lat.1").write_text("u1\n0 1 7 1,1,\n0 1 0 2,1,\n1 2 pm 0,0,\n2 0,0,\n\n")
     [nbest] = lists_from_lattices("lat.1")
