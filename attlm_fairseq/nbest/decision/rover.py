@@ -38,8 +38,9 @@ def confusion_network(texts: Sequence[str]) -> ConfusionNetwork:
     - an empty slot: the share of earlier hypotheses with a word there;
     - a new slot: 1.
 
-    For two hypotheses the total is Levenshtein's distance. Ties are resolved from the end of the text: a slot with a
-    word is preferred to an empty slot, and an empty slot to a new one. Every hypothesis can be read from the network.
+    For two hypotheses the total is Levenshtein's distance. Words that a hypothesis and the network have in common at the beginning
+    are matched first. Ties after them are resolved from the end of the text: a slot with a word is preferred to an empty slot, and
+    an empty slot to a new one. Every hypothesis can be read from the network.
     """
     rows: dict[str, tuple[str, ...]] = {text: tuple(text.split()) for text in texts}
     first = rows[texts[0]]
