@@ -63,6 +63,11 @@ class Hypothesis:
     confidences: tuple[float, ...] = ()
     verbatim: HypothesisText | None = field(default=None, repr=False)
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether there are words, and each has a time."""
+        return 0 < len(self.times) == len(self.text.split())
+
 
 @dataclass(slots=True)
 class NbestList:
@@ -78,6 +83,7 @@ class NbestList:
         sausage: the confusion network, added by rescoring if word confidences are requested.
         path: the file, for messages.
         source: the sentence that the hypotheses translate; None if unknown.
+        unscored: begin and end in seconds of what the references leave out of scoring.
     """
 
     id: str
@@ -89,6 +95,7 @@ class NbestList:
     sausage: Sausage | None = None
     path: str = field(default="", repr=False, compare=False)
     source: str | None = None
+    unscored: tuple[tuple[float, float], ...] = field(default=(), repr=False)
 
     @property
     def has_choice(self) -> bool:

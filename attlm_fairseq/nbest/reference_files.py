@@ -19,12 +19,13 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import format_of, keys
-from attlm_fairseq.nbest.formats.ctm import CtmFormat, recordings
+from attlm_fairseq.nbest.formats.ctm import NUMBER, CtmFormat, recordings
 from attlm_fairseq.nbest.formats.json_text import DECODER, first_value, members_in
 from attlm_fairseq.nbest.formats.lines import one_line, quoted, whole_lines
 from attlm_fairseq.nbest.formats.table import ReferenceCsv, ReferenceTsv
 from attlm_fairseq.nbest.formats.text import TextFormat
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.word_times import Time
 
 JSON = ("json", "jsonl", "hyporadise", "mlm")
 TABLES = (ReferenceCsv.name, ReferenceTsv.name)
@@ -33,11 +34,11 @@ TEXT = TextFormat.name  # one text per line
 REFS_BY = "--refs-by"
 NO_ID = frozenset((*keys.IDS, *keys.UTTERANCES, *keys.REFERENCES))  # keys by which a JSON object is no texts by id
 _STM = re.compile(  # file, channel, speaker, begin, end, perhaps a label, words
-    r"\s*(?P<id>\S+)\s+(?P<channel>\S+)\s+\S+\s+(?P<begin>[0-9]+(?:\.[0-9]*)?)\s+(?P<end>[0-9]+(?:\.[0-9]*)?)"
+    rf"\s*(?P<id>\S+)\s+(?P<channel>\S+)\s+\S+\s+(?P<begin>{NUMBER})\s+(?P<end>{NUMBER})"
     r"(?:\s+(?P<label><(?!(?i:unk)>)[^<>\s]*>))?(?P<text>\s.*)?",
     re.DOTALL,
 )
-_STM_IGNORED = "ignore_time_segment_in_scoring"  # the text of a segment that no scorer counts
+STM_IGNORED = "ignore_time_segment_in_scoring"  # the text of a segment that no scorer counts
 _STM_MARKUP = re.compile(r"(?:^|\s)(?:[{}]|\([^()\s]+\))(?=\s|$)")  # alternatives `{ a / b }` and words that may be missing `(uh)`
 
 
@@ -51,6 +52,7 @@ class TextFile:
         ids: ids that the file holds apart from the texts (JSON, tables); None if it has none.
         option: the command-line option that decides how lines are matched, for messages.
         sparse: whether a list without a line has a text without words, as in CTM.
+        unscored: the times of each line that are not scored, as in STM; empty if there are none.
     """
 
     path: str
@@ -58,6 +60,7 @@ class TextFile:
     ids: Sequence[str] | None = None
     option: str = REFS_BY
     sparse: bool = False
+    unscored: Sequence[tuple[Time, ...]] = ()
 
     @property
     def force_order(self) -> str:
@@ -131,9 +134,18 @@ def _ctm_file(path: str, lines: Sequence[str]) -> TextFile | None:
     return TextFile(path, [nbest.hypotheses[0].text for nbest in found], [nbest.id for nbest in found], sparse=True)
 
 
-def _segment(line: str) -> re.Match[str] | None:
-    found = _STM.fullmatch(line)
-    return found if found and float(found["begin"]) <= float(found["end"]) else None
+def _is_likely(segment: re.Match[str]) -> bool:
+    """Return whether it is a segment of STM rather than a text of digits."""
+    return bool(segment["label"]) or float(segment["begin"]) <= float(segment["end"])
+
+
+def _stm_time(segment: re.Match[str], path: str, line: int) -> Time:
+    """Return begin and end of a segment. Raises InputError if it ends before it begins."""
+    begin, end = float(segment["begin"]), float(segment["end"])
+    if end < begin:
+        what = f"this segment of an STM file ends at {segment['end']} s, before it begins at {segment['begin']} s"
+        raise InputError(f"found {quoted(segment.string)}: {what}", path=path, line=line)
+    return begin, end
 
 
 def _stm_text(segment: re.Match[str]) -> str:
@@ -144,11 +156,12 @@ def _stm_file(path: str, lines: Sequence[str]) -> TextFile | None:
     """Return the text of each recording of an STM file, its segments in the order of their begin times; None for any other file.
 
     Raises:
-        InputError: most lines have the fields of STM, but not all: the others are cut or damaged. Or a recording has text of two channels.
+        InputError: most lines have the fields of STM, but not all: the others are cut or damaged. Or a segment ends before
+            it begins, or a recording has text of two channels.
     """
     rows = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith(";;")]
-    found_rows = [(number, found) for number, line in rows if (found := _segment(line))]
-    if 2 * len(found_rows) <= len(rows):
+    found_rows = [(number, found) for number, line in rows if (found := _STM.fullmatch(line))]
+    if 2 * sum(_is_likely(found) for _, found in found_rows) <= len(rows):
         return None
     if len(found_rows) < len(rows):
         damaged = min({number for number, _ in rows} - {number for number, _ in found_rows})
@@ -159,21 +172,23 @@ def _stm_file(path: str, lines: Sequence[str]) -> TextFile | None:
             line=damaged,
         )
     segments: dict[str, list[tuple[float, str]]] = {}
+    ignored: dict[str, list[tuple[str, Time]]] = {}  # with their channels
     channels: dict[str, str] = {}
     marked = 0
-    counted = [found for _, found in found_rows if _stm_text(found).lower() != _STM_IGNORED]
+    counted = [found for _, found in found_rows if _stm_text(found).lower() != STM_IGNORED]
     all_labelled = all(found["label"] for found in counted if _stm_text(found))
     for number, found in found_rows:
         of_recording = segments.setdefault(found["id"], [])
-        text = _stm_text(found)
-        if text.lower() == _STM_IGNORED:
+        text, time = _stm_text(found), _stm_time(found, path, number)
+        if text.lower() == STM_IGNORED:
+            ignored.setdefault(found["id"], []).append((found["channel"], time))
             continue
         if found["label"] and not all_labelled and "," not in found["label"]:
             text = f"{found['label']} {text}".strip()  # a word such as <noise>: only labels with a comma are sure
         if text:
             _one_channel(channels, found, path, number)
         marked += _STM_MARKUP.search(text) is not None
-        of_recording.append((float(found["begin"]), text))
+        of_recording.append((time[0], text))
     texts = {name: " ".join(text for _, text in sorted(found, key=itemgetter(0)) if text) for name, found in segments.items() if found}
     if not texts:
         return None
@@ -183,7 +198,8 @@ def _stm_file(path: str, lines: Sequence[str]) -> TextFile | None:
             f"WARNING: {path}: {marked} of {len(found_rows)} segments have alternatives such as {{ a / b }} or optional words "
             "such as (uh), which count as words: error rates will be too high"
         )
-    return TextFile(path, list(texts.values()), list(texts))
+    unscored = [tuple(time for channel, time in ignored.get(name, ()) if channel == channels.get(name, channel)) for name in texts]
+    return TextFile(path, list(texts.values()), list(texts), unscored=unscored if any(unscored) else ())
 
 
 def _one_channel(channels: dict[str, str], found: re.Match[str], path: str, line: int) -> None:

@@ -6,20 +6,23 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain, compress
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import source_of
 from attlm_fairseq.nbest.formats.ctm import CtmFormat
 from attlm_fairseq.nbest.line_matching import By, keyed_of, match_lines, sorted_as_text
-from attlm_fairseq.nbest.nbest_list import NbestList, silence
-from attlm_fairseq.nbest.reference_files import TextFile
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, silence
+from attlm_fairseq.nbest.reference_files import STM_IGNORED, TextFile, positions
+from attlm_fairseq.nbest.word_times import Time
 
 
 def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile] | None, by: By | None = None) -> list[NbestList]:
     """Return copies of the lists with their references, one from each file. Blank ones are left out unless all are blank.
 
-    Logs lines that match no list, and a warning if the lists' numbered ids are sorted as text.
+    Words in segments that STM leaves out of scoring are left out, too. Logs how many words, lines that match no list, and a warning if
+    the lists' numbered ids are sorted as text.
 
     Args:
         lists: the lists.
@@ -58,7 +61,50 @@ def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile]
         note(warning)
     given = [_given(texts) for texts in zip(*(found.texts for found in matched), strict=True)]
     note_silence(given, str(matched[0].file.path))
-    return [replace(nbest, references=texts) for nbest, texts in zip(lists, given, strict=True)]
+    unscored = [tuple(chain(*of_files)) for of_files in zip(*(_unscored(ids, file, by) for file in references), strict=True)]
+    with_references = [replace(nbest, references=texts, unscored=times) for nbest, texts, times in zip(lists, given, unscored, strict=True)]
+    paths = {nbest.path for nbest in lists}
+    return without_unscored(with_references, (paths.pop() if len(paths) == 1 else "") or "the lists")
+
+
+def _unscored(ids: Sequence[str], file: TextFile, by: By | None) -> list[tuple[Time, ...]]:
+    """Return the times of each list that a file leaves out of scoring."""
+    if not file.unscored:
+        return [()] * len(ids)
+    places = match_lines(ids, replace(file, lines=positions(file.lines)), by).texts
+    return [file.unscored[int(place)] for place in places]
+
+
+def without_unscored(lists: Sequence[NbestList], name: str) -> list[NbestList]:
+    """Return the lists without the words whose middle lies in their ``unscored`` times. Logs how many words.
+
+    A list stays as it is if a word of it has no time. ``name`` is that of the system, for the message.
+    """
+    found = [_scored_part(nbest) for nbest in lists]
+    before, after = (sum(len(one.times) for nbest in of_system for one in nbest.hypotheses) for of_system in (lists, found))
+    if after < before:
+        note(f"note: {name}: {before - after} words are in segments that the references ignore ({STM_IGNORED}) and are left out")
+    return found
+
+
+def _scored_part(nbest: NbestList) -> NbestList:
+    if not nbest.unscored or not all(hypothesis.is_timed or not hypothesis.text.strip() for hypothesis in nbest.hypotheses):
+        return nbest
+    return replace(nbest, hypotheses=[_without_words(hypothesis, nbest.unscored) for hypothesis in nbest.hypotheses])
+
+
+def _without_words(hypothesis: Hypothesis, unscored: Sequence[Time]) -> Hypothesis:
+    """Return the hypothesis without the words whose middle lies in one of these times."""
+    middles = [(begin + end) / 2 for begin, end in hypothesis.times]
+    kept = [not any(begin <= middle < end for begin, end in unscored) for middle in middles]
+    if all(kept):
+        return hypothesis
+    return replace(
+        hypothesis,
+        text=" ".join(compress(hypothesis.text.split(), kept)),
+        times=tuple(compress(hypothesis.times, kept)),
+        confidences=tuple(compress(hypothesis.confidences, kept)),
+    )
 
 
 def is_ctm(lists: Sequence[NbestList]) -> bool:

@@ -18,6 +18,7 @@ from attlm_fairseq.nbest.fingerprints import LEARNED_SHARE
 from attlm_fairseq.nbest.line_matching import By
 from attlm_fairseq.nbest.metrics import EditRate, Edits, Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.references import without_unscored
 from attlm_fairseq.nbest.report.report import Report
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
@@ -294,7 +295,8 @@ def _further(
         of_texts = None if by == "id" else by  # --refs-by id is about references: further texts need no ids
         of_system = lists_of_system(label, other, whole, name, of_texts, compare_references)
         lists = [own for own, nbest in zip(of_system, whole, strict=True) if nbest.id in measured_ids]
-        measured = measure_lists([replace(own, references=nbest.references) for own, nbest in zip(lists, first, strict=True)], metric)
+        of_first = [replace(own, references=nbest.references, unscored=nbest.unscored) for own, nbest in zip(lists, first, strict=True)]
+        measured = measure_lists(without_unscored(of_first, label), metric)
         warn_of_subwords(measured.lists, metric)
         warn_of_references(measured.lists, metric, system=label)
         systems.append(System(label, measured.first, [texts[0] for texts in measured.texts]))

@@ -130,4 +130,4 @@ def _with_own(nbest: NbestList, given: str | Sequence[str] | None, problem: str)
         raise nbest.error(f"list {nbest.id!r}: its reference is {shown(wrong[0])}: expected a text or several")
     if not found:
         raise nbest.error(f"list {nbest.id!r}: {problem}")
-    return replace(nbest, references=found)
+    return replace(nbest, references=found, unscored=())

@@ -470,14 +470,84 @@ def test_stm_with_alternatives_is_read_with_a_warning(text, marked, tmp_path):
     assert not marked or "1 of 7 segments have alternatives such as { a / b } or optional words such as (uh)" in told[1]
 
 
-@pytest.mark.parametrize("line", ["u4 1 spk 0 text", "u4 1 spk 2 1 text", "text", "u4 1 spk 0 x text"])
-def test_a_damaged_line_of_stm_is_refused_and_a_text_is_no_stm(line, tmp_path):
+ENDS_BEFORE = "this segment of an STM file ends at 1 s, before it begins at 2.50 s"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        *((line, "expected the fields of an STM file") for line in ("u4 1 spk 0 text", "text", "u4 1 spk 0 x text", "u4 1 spk -1 2 text")),
+        ("u4 1 spk 2.50 1 text", ENDS_BEFORE),
+    ],
+)
+def test_a_damaged_line_of_stm_is_refused_and_a_text_is_no_stm(line, message, tmp_path):
     """Otherwise one cut line would make words of the fields of all others."""
-    with pytest.raises(InputError, match=r"ref:9: found .*expected the fields of an STM file"):
+    with pytest.raises(InputError, match=rf"ref:9: found .*{message}"):
         read_references([write(tmp_path / "ref", f"{STM}{line}\n".encode())])
     text = "\n".join([line, "u1 1 spk 0 1 text"])
     (file,) = read_references([write(tmp_path / "text", f"{text}\n".encode())])
     assert file == TextFile(str(tmp_path / "text"), text.split("\n"))
+
+
+def test_a_segment_with_a_label_that_ends_before_it_begins_is_refused_even_alone(tmp_path):
+    with pytest.raises(InputError, match=f"ref:1: found 'u1 1 spk 2.50 1 <o,f0,male> a': {ENDS_BEFORE}$"):
+        read_references([write(tmp_path / "ref", b"u1 1 spk 2.50 1 <o,f0,male> a\n")])
+
+
+def timed(name: str, *words: tuple[str, float, float]) -> NbestList:
+    times = tuple((begin, end) for _, begin, end in words)
+    hypothesis = Hypothesis(" ".join(word for word, *_ in words), rank=1, times=times, confidences=(0.5,) * (len(words) - 1) + (0.25,))
+    return NbestList(name, [hypothesis], path="hyp")
+
+
+IGNORING = """\
+a 1 gap 0 .5 <o,,unknown> IGNORE_TIME_SEGMENT_IN_SCORING
+a 1 spk 0.5 3 <o,f0,male> the cat
+a 2 gap 0 9 <o,,unknown> ignore_time_segment_in_scoring
+b 1 spk 0 1 <o,f0,male> a dog
+b 1 gap 1 2 <o,,unknown> ignore_time_segment_in_scoring
+"""
+
+
+@pytest.mark.parametrize(("names", "by"), [("ab", None), ("ab", "id"), ("xy", "order")])
+def test_words_in_segments_that_stm_ignores_are_left_out(names, by, tmp_path):
+    """The middle of a word decides, from the begin of a segment to before its end, in the channel of the recording's text."""
+    files = read_references([write(tmp_path / "ref.stm", IGNORING.encode())])
+    a = timed(names[0], ("uh", 0.25, 0.5), ("the", 0.25, 0.75), ("cat", 4, 5))
+    b = timed(names[1], ("a", 0.5, 1), ("dog", 0.75, 1.25), ("ran", 1.5, 2.5))
+    with collected() as told:
+        found = attach_references([a, b], files, by)
+    assert [nbest.references for nbest in found] == [("the cat",), ("a dog",)]
+    assert [(one.text, one.times, one.confidences) for nbest in found for one in nbest.hypotheses] == [
+        ("the cat", ((0.25, 0.75), (4, 5)), (0.5, 0.25)),
+        ("a ran", ((0.5, 1), (1.5, 2.5)), (0.5, 0.25)),
+    ]
+    assert told == ["note: hyp: 2 words are in segments that the references ignore (ignore_time_segment_in_scoring) and are left out"]
+    assert [nbest.unscored for nbest in with_references(found, ["x", "y"])] == [(), ()]
+
+
+def test_lists_with_words_without_times_keep_their_words(tmp_path):
+    files = read_references([write(tmp_path / "ref.stm", IGNORING.encode())])
+    whole = [timed("a", ("uh", 0, 0.5)), timed("b", ("dog", 1, 1.25))]
+    whole[1].hypotheses.append(Hypothesis("", rank=2))  # no words
+    whole[0].hypotheses.append(Hypothesis("the", rank=2))
+    found = attach_references(whole, files)
+    assert [[one.text for one in nbest.hypotheses] for nbest in found] == [["uh", "the"], ["", ""]]
+
+
+def test_eval_leaves_out_what_stm_ignores_in_each_system(tmp_path):
+    refs = write(tmp_path / "ref.stm", IGNORING.encode())
+    words = "a 1 0.5 0.5 the 0.9\na 1 1 0.5 cat 0.9\nb 1 0 0.5 a 0.9\nb 1 .5 .4 dog 0.9\nb 1 1 0.5 noise 0.9\n"
+    first = write(tmp_path / "first.ctm", words.encode())
+    second = write(tmp_path / "second.ctm", f"{words}a 1 0 0.5 uh 0.9\n".encode())
+    text = write(tmp_path / "text", b"a the cat\nb a dog noise\n")
+    found = run("eval", first, second, text, "--refs", refs, "--json")
+    assert [system["score"] for system in json.loads(found.stdout)["systems"]] == [0.0, 0.0, 25.0, 0.0]
+    ignored = "are in segments that the references ignore (ignore_time_segment_in_scoring) and are left out"
+    assert [line for line in found.stderr.splitlines() if "left out" in line] == [
+        f"note: {first}: 1 words {ignored}",
+        f"note: {second}: 2 words {ignored}",
+    ]
 
 
 CTM = """\
@@ -508,6 +578,7 @@ def test_ctm_is_read_by_its_words(tmp_path):
         ("u3 1 * * <ALT_BEGIN>", "found 'u3 1 * * <ALT_BEGIN>': alternatives are not read: keep one of each"),
         (f"u3 1 {'9' * 400} 1 word", "the begin is 9.*expected a finite number"),
         ("u3 1 1e300 1 word", "the word ends at 1e+300 s: expected at most 1e+09 s"),
+        ("u3 1 -1 1 word", "the begin is -1 s: expected at least 0 s"),
     ]:
         with pytest.raises(InputError, match=rf"ref:6: {re.escape(message)}" if "9.*" not in message else f"ref:6: {message}"):
             read_references([write(tmp_path / "ref", f"{CTM}{more}\n".encode())])
@@ -519,7 +590,15 @@ def test_ctm_is_read_by_its_words(tmp_path):
         assert "nothing but comments" in refused("eval", tmp_path / "ref", "--refs", path)
     (file,) = read_references([write(tmp_path / "ref", f"{CTM}u2 1 0.0 0.1 so\n".encode())])  # recordings mixed
     assert (file.ids, file.lines) == (["u2", "u1"], ["so the cat", "hello"])
-    for row in ("u1 1 0. 1 a NA", "u1 1 0 1.0 a 0.5 lex", "u1 1 0.0 1 a NA lex spk", "u1 1 0. 1 a 1e-05\nu1 1 2 1 [noise] 1 non-lex spk"):
+    with pytest.raises(InputError, match=r"ref:2: the duration is -0\.5 s: expected at least 0 s"):
+        read_references([write(tmp_path / "ref", b"u1 1 0.5 0.5 a\nu1 1 1 -0.5 b\n")])
+    for row in (
+        "u1 1 0. 1 a NA",
+        "u1 1 .5 .25 a .5",
+        "u1 1 0 1.0 a 0.5 lex",
+        "u1 1 0.0 1 a NA lex spk",
+        "u1 1 0. 1 a 1e-05\nu1 1 2 1 [noise] 1 non-lex spk",
+    ):
         (file,) = read_references([write(tmp_path / "ref", f"{row}\n".encode())])
         assert (file.ids, file.lines) == (["u1"], ["a"])
     for text in (b"a b\nc d\nu1 1 0. 1 a\n", b"u-1 1 5 4 3\nu-2 1 2 9 5 6\n"):  # digits

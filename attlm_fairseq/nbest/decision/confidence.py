@@ -111,7 +111,7 @@ class AlignedAnswer:
             of_word = words_of_pieces(hypothesis.text, decision.text)
             text = hypothesis.text.split()
             answer = _of_words(text, of_word, [share for _, share in answer], confidence.coverage)
-            if _is_timed(hypothesis):
+            if hypothesis.is_timed:
                 times = list(hypothesis.times)
             elif times:
                 times = [_span([times[piece] for piece in pieces]) for pieces in _pieces_of(of_word, len(text))]
@@ -122,7 +122,7 @@ class AlignedAnswer:
 
         It is that with the most words of the answer. A slot in which it has no word has no time.
         """
-        timed = [i for i, hypothesis in enumerate(self.hypotheses) if _is_timed(hypothesis)]
+        timed = [i for i, hypothesis in enumerate(self.hypotheses) if hypothesis.is_timed]
         if not timed:
             return []
         common = self.agreement.sum(axis=0)
@@ -141,10 +141,6 @@ class AlignedAnswer:
         if not any(times):  # other words than all of its own
             times = [*shared((hypothesis.times[0][0], hypothesis.times[-1][1]), len(times))]
         return times
-
-
-def _is_timed(hypothesis: Hypothesis) -> bool:
-    return 0 < len(hypothesis.times) == len(hypothesis.text.split())
 
 
 def words_of_pieces(text: str, steps: TextPipeline) -> list[int]:

@@ -35,11 +35,11 @@ COMMENT = ";;"
 NO_TIMES = ";; no times in {}: word n of an utterance begins at n - 1 seconds and lasts 1 second\n"
 FIELDS = "recording, channel, begin, duration, word, perhaps its confidence, type and speaker"
 NO_WORDS = frozenset({"non-lex", "misc", "noscore"})  # types of what is no word: noises, and what nobody scores
-_NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
+NUMBER = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _TYPE = "lex|frag|fp|un-lex|for-lex|non-lex|misc|noscore"
 _ROW = re.compile(
-    rf"\s*(?P<id>\S+)\s+(?P<channel>\S+)\s+(?P<begin>{_NUMBER})\s+(?P<duration>{_NUMBER})\s+(?P<word>\S+)"
-    rf"(?:\s+(?P<confidence>-?{_NUMBER}|NA)(?:\s+(?P<type>{_TYPE})(?:\s+\S+)?)?)?\s*"
+    rf"\s*(?P<id>\S+)\s+(?P<channel>\S+)\s+(?P<begin>-?{NUMBER})\s+(?P<duration>-?{NUMBER})\s+(?P<word>\S+)"
+    rf"(?:\s+(?P<confidence>-?{NUMBER}|NA)(?:\s+(?P<type>{_TYPE})(?:\s+\S+)?)?)?\s*"
 )
 _ALTERNATIVE = re.compile(r"\s*\S+\s+\S+\s+\*\s+\*\s+<ALT(?:_BEGIN|_END)?>\s*.*", re.DOTALL)
 
@@ -158,6 +158,9 @@ def _row(line: str, path: str, place: int) -> _Row:
         raise InputError(f"found {quoted(line.rstrip())}: {what}", path=path, line=place)
     begin, duration = (number(found[name], f"the {name}", path, place) for name in ("begin", "duration"))
     confidence = None if found["confidence"] in (None, "NA") else number(found["confidence"], "the confidence", path, place)
+    for name, value in (("begin", begin), ("duration", duration)):
+        if value < 0:
+            raise InputError(f"the {name} is {value:g} s: expected at least 0 s", path=path, line=place)
     if begin + duration > LATEST:
         raise InputError(f"the word ends at {begin + duration:g} s: expected at most {LATEST:g} s", path=path, line=place)
     word = "" if found["type"] in NO_WORDS else found["word"]

@@ -166,11 +166,14 @@ def _times(value: Any, words: int, index: int, place: Place) -> tuple[tuple[floa
     pairs = isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
     if not pairs or len(value) != words:
         raise place.error(f"is {quoted(json.dumps(value))}: expected [begin, end] for each of the {words} words", "hyps", index, "times")
-    times = []
+    times: list[tuple[float, float]] = []
     for word, pair in enumerate(value):
         begin, end = (place.number(time, "hyps", index, "times", word, side) for side, time in enumerate(pair))
         if not 0 <= begin <= end:
             raise place.error(f"is {quoted(json.dumps(pair))}: expected 0 <= begin <= end", "hyps", index, "times", word)
+        if times and begin < times[-1][0]:
+            expected = f"expected a begin of at least {times[-1][0]}, that of the word before"
+            raise place.error(f"is {quoted(json.dumps(pair))}: {expected}", "hyps", index, "times", word)
         times.append((begin, end))
     return tuple(times)
 

@@ -93,6 +93,12 @@ BROKEN = [
     ("jsonl", FIRST + '{"hyps": [{"text": "1", "score": "-0.50"}]}\n', 2, "hyps[0].score is '\"-0.50\"': expected a number"),
     ("jsonl", FIRST + '{"id": [1], "hyps": [{"text": "a"}]}\n', 2, "id is '[1]': expected a text"),
     ("jsonl", FIRST + '{"ref": 1, "hyps": [{"text": "a"}]}\n', 2, "ref is '1': expected a text"),
+    (
+        "jsonl",
+        FIRST + '{"hyps": [{"text": "a b", "times": [[1.25, 2], [0.2, 0.5]]}]}\n',
+        2,
+        "list 1: hyps[0].times[1] is '[0.2, 0.5]': expected a begin of at least 1.25, that of the word before",
+    ),
     ("jsonl", FIRST[:-1] + FIRST, 1, "not valid JSON"),
     ("jsonl", '{"text": " hi", "segments": [{"text": " hi"}], "language": "en"}', 1, '({"text": ""} for silence)' + SHAPES),  # Whisper's
     ("jsonl", '{\n "id": "a",\n "hyps": [{"text": "a"}]\n}\n', 1, "expected one whole object per line" + SHAPES),
