@@ -236,6 +236,7 @@ def test_phrases_are_added_to_language_models(tmp_path):
         ([" z", " abc"], "zabc", False),
         ([" z", "abc"], "zabc", True),
         ([*"newyork", " "], "new york", True),
+        ([" new ", " york "], "new york", True),
         ([" o", " '", " brien"], "o'brien", False),
         (["u", "s"], "u.s.", False),
         (["\u5317\u4eac"], "\u5317 \u4eac", True),

@@ -26,7 +26,7 @@ from attlm_fairseq.checkpoints.vocabulary import EOS, PAD
 from attlm_fairseq.modules.kernels import linear_nll
 from attlm_fairseq.modules.kernels.lstm_over_time import lstm_over_time
 from attlm_fairseq.modules.language_model import LanguageModel
-from attlm_fairseq.modules.memory import KeyValuePredictReader
+from attlm_fairseq.modules.memory import KeyValuePredictReader, NgramReader
 from attlm_fairseq.modules.recurrence import lstm
 from attlm_fairseq.modules.regularisation import Regularisation
 
@@ -276,6 +276,15 @@ def test_adaptive_output_is_a_distribution_and_its_loss_is_exact():
         make_model("single", output_layer="adaptive", adaptive_cutoffs="5,11")
     with pytest.raises(ValueError, match="cutoffs"):
         make_model("single", output_layer="adaptive")
+
+
+def test_states_that_do_not_divide_into_parts_are_refused():
+    for size, mode, parts in ((5, "key-value", 2), (8, "key-value-predict", 3)):
+        with pytest.raises(ValueError, match=f"the state size {size} is not divisible into the {parts} parts of {mode}"):
+            KeyValuePredictReader(size, mode, 3)
+    for order in (3, 0):
+        with pytest.raises(ValueError, match=f"the state size 8 is not divisible into {order} parts"):
+            NgramReader(8, order)
 
 
 @pytest.mark.parametrize("output", ["tied", "untied", "adaptive"])

@@ -356,6 +356,12 @@ def test_evaluation_reads_as_many_rows_as_there_is_room_for(dictionary, limits, 
         task.eval_lm_dataloader(dataset(dictionary, text, segment=2), max_tokens=1)
 
 
+def test_a_segment_has_a_token_at_least(dictionary):
+    for bptt in (0, -1):
+        with pytest.raises(InputError, match=f"--bptt {bptt}: a segment has at least 1 token"):
+            make_task(dictionary, bptt=bptt)
+
+
 def test_a_negative_number_of_slots_is_said(dictionary):
     with pytest.raises(InputError, match="--memory-slots -1"):
         make_task(dictionary, memory_slots=-1)

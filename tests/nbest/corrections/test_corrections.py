@@ -90,6 +90,13 @@ def test_saved_corrections_do_the_same(corrections: Corrections, tmp_path: Path)
             Corrections.load(tmp_path / "c.tsv")
 
 
+def test_an_lm_of_the_user_is_never_replaced(corrections: Corrections, tmp_path: Path) -> None:
+    (tmp_path / "taken.arpa").write_text("the user's own")
+    with pytest.raises(InputError, match="would be replaced by the LM of the references"):
+        corrections.save(tmp_path / "taken.tsv")
+    assert (tmp_path / "taken.arpa").read_text() == "the user's own"
+
+
 def test_a_given_lm_is_named_and_left_where_it_is(corrections: Corrections, tmp_path: Path) -> None:
     corrections.save(tmp_path / "c.tsv")
     lm = (tmp_path / "c.arpa").rename(tmp_path / "lm.arpa")

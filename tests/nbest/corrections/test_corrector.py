@@ -18,6 +18,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections import corrections as module
 from attlm_fairseq.nbest.corrections.corrections import without_table
 from attlm_fairseq.nbest.corrections.corrector import BEAM, CORRECTOR, Corrector
+from attlm_fairseq.scoring import translation
 from attlm_fairseq.scoring.translation import TranslationScorer
 
 
@@ -83,6 +84,13 @@ def test_a_text_that_is_too_long_for_the_model_is_refused(checkpoint: Path) -> N
 def test_a_correction_that_loses_more_than_three_words_is_left_out(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TranslationScorer, "candidates", lambda self, sentences, *how: [["la le", "la", "la"] for _ in sentences])
     assert Corrector.load(checkpoint).candidates(["ba be bi bo da", "ba", ""]) == [["la le"], ["la le", "la"], []]
+
+
+def test_languages_and_prefix_reach_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+    monkeypatch.setattr(translation, "load_translation_models", lambda paths, name, **options: given.append((paths, options)))
+    Corrector.load(tmp_path, "deu_Latn", "fix: ")
+    assert given == [([tmp_path], {"languages": "deu_Latn", "source_prefix": "fix: "})]
 
 
 def test_by_the_command_line(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

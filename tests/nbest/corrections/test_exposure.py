@@ -45,6 +45,8 @@ def test_the_cost_of_rare_words_plainly():
     sentences = [text.split() for text in texts(MIN_SCORED)]
     scores = Remembers().score(sentences)
     assert rare_word_cost(zip(sentences, scores, strict=True)) == pytest.approx(9.0 / math.log(7 * MIN_SCORED))
+    first = SentenceScore((*scores[0].log_probs[:6], -1.0, *scores[0].log_probs[7:]), scores[0].oov)  # r0, which the LM does not know
+    assert rare_word_cost(zip(sentences, [first, *scores[1:]], strict=True)) == pytest.approx(9.0 / math.log(7 * MIN_SCORED))
     again = [*zip(sentences, scores, strict=True)] * 2  # a repeated sentence counts once: its words would not be rare
     assert rare_word_cost(again) == rare_word_cost(again[:MIN_SCORED])
     assert rare_word_cost(again[: MIN_SCORED - 1]) is None

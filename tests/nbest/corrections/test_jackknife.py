@@ -10,6 +10,7 @@ import pytest
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections import learn_corrections
+from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS
 from attlm_fairseq.nbest.corrections.corrections import estimate_search_lm
 from attlm_fairseq.nbest.corrections.exposure import held_share, warning_of_exposure
 from attlm_fairseq.nbest.corrections.jackknife import by_folds, folds_of, splits
@@ -45,6 +46,7 @@ def test_folds_keep_repeated_utterances_together(lists: list[NbestList]) -> None
         assert len(others) + len(held_out) == len(folds)
     with pytest.raises(InputError, match="cannot be divided into 3 folds"):
         folds_of([lists[0], lists[0], lists[0]], 3)
+    assert sorted(folds_of(lists[:3], 3)) == [0, 1, 2]
 
 
 def test_each_list_goes_through_what_the_others_taught(lists: list[NbestList]) -> None:
@@ -116,6 +118,19 @@ def test_rules_are_judged_one_by_one(lists: list[NbestList]) -> None:
     for nbest in held_out:  # of another fold
         found.add(nbest, corrections)
     assert (found.lists, found.errors_before, sum(use.fired for use in found.rules.values())) == (4, 6, 4)
+
+
+def test_corrections_that_change_no_error_are_neutral(lists: list[NbestList]) -> None:
+    found = Usage()
+    found.add(list_of(100, "fly boston to dallas at fourpm", "fly boston to dallas at x y z"), learn_corrections(lists))
+    assert [(use.right, use.wrong, use.neutral) for use in found.most_used() if "fourpm" in use.source] == [(0, 0, 1)]
+    assert found.errors_before == found.errors_after == 3
+
+
+def test_a_text_too_long_to_correct_stays_as_it_is(lists: list[NbestList]) -> None:
+    found = Usage()
+    found.add(list_of(100, "fourpm " * MAX_WORDS, "four p m " * MAX_WORDS), learn_corrections(lists))
+    assert (found.lists, found.errors_before, found.rules) == (1, found.errors_after, {})
 
 
 def test_nothing_to_learn_is_refused() -> None:

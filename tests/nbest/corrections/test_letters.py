@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from attlm_fairseq.nbest.corrections import letters
-from attlm_fairseq.nbest.corrections.alignment import align_list
+from attlm_fairseq.nbest.corrections.alignment import align_list, bounded
+from attlm_fairseq.nbest.corrections.expansion import SPELLED, Channel
 from attlm_fairseq.nbest.corrections.letters import LetterChannel, _Batch, _expected, _matrix, alike, estimate, learn_letters
+from attlm_fairseq.nbest.corrections.numbers import NumberChannel
+from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, Rule
 from attlm_fairseq.nbest.corrections.spelling import MAX_COST, SpellingSearch
 
 
@@ -114,6 +117,19 @@ def test_search_finds_the_cheapest_word_sequences() -> None:
         best = math.exp(found[max(found, key=found.get)])
         for target, log_prob in found.items():
             assert math.exp(log_prob) / best == pytest.approx(math.exp(costs[0][0] - cost(text, " ".join(target), channel)))
+
+
+def test_unknown_words_become_known_ones_with_what_phrases_leave_over() -> None:
+    search = SpellingSearch(estimate({("dender", "denver"): 1.0, ("fair", "fare"): 2.0}), ["to", "denver", "fare"])
+    phrases = PhraseTable({("dendver",): [Rule(("dendver",), ("dover",), math.log(0.2), 2.0)]}, {"dendver": math.log(0.5)})
+    words = bounded("to dendver fare")
+    edges = [edge for here in Channel(phrases, NumberChannel(), search).edges(words) for edge in here]
+    found = {edge.target: edge for edge in edges if edge.rule is not None and edge.rule[0] == "letters"}
+    expected = dict(search.options(words, 2, 3))
+    assert ("denver",) in found.keys() == expected.keys()
+    for target, edge in found.items():
+        assert (edge.begin, edge.end) == (2, 3)
+        assert edge.log_prob == pytest.approx(math.log((1 - 0.5 - 0.2) * SPELLED) + expected[target])
 
 
 def test_nothing_is_found_beyond_the_cost_or_without_a_channel() -> None:

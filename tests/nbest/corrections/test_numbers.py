@@ -90,9 +90,12 @@ def test_opposite_words_of_the_reference() -> None:
     assert pair.hypothesis == bounded("a b c d")
     assert opposite(pair, 2, 3) == ("x", "y")
     assert opposite(pair, 1, 4) == ("a", "x", "y", "c")
+    assert opposite(pair, 3, 4) == ("c",)  # from the end of a block on
     pair = align_list(["a b b2 c"], ["a x c"])[0]
     assert opposite(pair, 2, 3) is None
     assert opposite(pair, 2, 4) == ("x",)
+    pair = align_list(["a b"], ["a x b"])[0]
+    assert (opposite(pair, 1, 2), opposite(pair, 2, 3)) == (("a", "x"), ("x", "b"))  # what was left out belongs to both
 
 
 def test_an_unknown_language_knows_no_numbers() -> None:

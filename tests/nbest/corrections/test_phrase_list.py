@@ -96,7 +96,7 @@ def test_phrases_within_text_without_spaces_are_counted(tmp_path: Path) -> None:
 
 def test_punctuation_of_a_word() -> None:
     assert punctuation("«(Skadar-Lake's)»,") == ("«(", "'s)»,")
-    for word in ("...", "", "\u203e", "." * 9 + "a", "C#", "100%", "@user", "-ing", "up-", "don't"):
+    for word in ("...", "", "\u203e", "." * 9 + "a", "a" + "." * 9, "C#", "100%", "@user", "-ing", "up-", "don't"):
         assert punctuation(word) == ("", "")
     for place in range(sys.maxunicode + 1):
         if not 0xD800 <= place < 0xE000:
@@ -138,6 +138,10 @@ def test_a_wrong_line_is_named(line: str, said: str, tmp_path: Path) -> None:
         listed(tmp_path, f"# names\nfine\n{line}\n")
     assert str(error.value).startswith(f"{tmp_path}/phrases.txt:3: ")
     assert said in str(error.value)
+
+
+def test_a_phrase_may_have_eight_words(tmp_path: Path) -> None:
+    assert listed(tmp_path, "a b c d e f g h").count(["x", *"abcdefgh"]) == 8
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "\n\n", "a\n" * (MAX_PHRASES + 1)])

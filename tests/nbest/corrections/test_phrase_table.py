@@ -26,6 +26,7 @@ def test_an_insertion_has_context_and_boundaries_are_context() -> None:
     assert ("show flights", "show me flights") in found
     assert ("flights </s>", "flights please </s>") in found
     assert not any(source in ("", "</s>", "<s> </s>") for source, _ in found)
+    assert not list(phrases(pair_of("", "yes")))
 
 
 def test_two_blocks_with_one_word_between_are_a_phrase() -> None:

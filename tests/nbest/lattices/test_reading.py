@@ -228,6 +228,13 @@ def test_digits_may_be_words():
     assert [hypothesis.text for hypothesis in nbest.hypotheses] == ["7 pm", "0 pm"]
 
 
+def test_words_that_begin_and_end_with_the_same_letter_have_no_quotes():
+    for word in ("did", "'tis'", '"did"', "'"):
+        Path("test1.lat").write_text(SLF.replace("W=four", f"W={word}"))
+        [lattice] = read_lattices(["test1.lat"])
+        assert lattice.arcs[1][0].word == {"'tis'": "tis", '"did"': "did"}.get(word, word)
+
+
 def test_names_and_scores_of_slf():
     for name in ("spk.utt1", "utt2.lat", "utt3.htk"):
         Path(name).write_text(SLF)
@@ -364,6 +371,10 @@ ONE = "0 1 3 1,10,\n1 0,0,\n\n"
             for name, shown in {"a": "a", "acoustic": "a", "language": "l", "l": "l", "n": "n", "r": "r", "ds": "ds", "x9": "x9"}.items()
         ),
         (SLF.replace("lmname=wdnet", "base=0"), "a is -32.5: with base=0 expected a likelihood above 0"),
+        (re.sub(r"a=[-.\d]+", "a=0", SLF.replace("lmname=wdnet", "base=0")), "lat.1:11: a is 0: with base=0 expected a likelihood above 0"),
+        (SLF.replace("lmname=wdnet", "base=1"), "lat.1: has the base 1 of logarithms"),
+        (SLF.replace("lmname=wdnet", "base=-2"), "lat.1: has the base -2 of logarithms"),
+        (SLF.replace("I=1 ", "I=1 a=-3 "), "lat.1:8: has acoustic scores on nodes: expected them on links"),
         (SLF.replace("J=0 ", "J=0 nonsense "), "lat.1:11: found 'nonsense S=0"),
     ],
 )
@@ -389,6 +400,9 @@ def test_binary_archives_that_are_cut_short_are_told(end):
         list(read_lattices(["lat.1"], SYMBOLS))
 
 
+LAST_ARC = struct.pack("<iiffii", 6, 6, 0, 31, 0, 2)  # of u1, to the state 2
+
+
 @pytest.mark.parametrize(
     ("archive", "message"),
     [
@@ -397,6 +411,7 @@ def test_binary_archives_that_are_cut_short_are_told(end):
         (binary(compact=True).replace(struct.pack("<4i", 3, 1, 1, 1), struct.pack("<4i", -3, 1, 1, 1)), "an alignment has -3 frames"),
         (binary(compact=True, flags=1), "the lattice of 'u1' has 3 states, the start 0 and the flags 1: expected"),
         (binary(compact=True) + b"u1 " + OF_KALDIFST, "the lattice of 'u1' has the id of an earlier one"),
+        *((binary(compact=True).replace(LAST_ARC, LAST_ARC[:-4] + struct.pack("<i", n)), f"an arc to the state {n} of 3") for n in (-1, 3)),
         (binary(compact=True) + b"u3", "lat.1: ends after the id 'u3': the file is cut short"),
         (binary(compact=True) + b"u3 rest", "the lattice of 'u3' begins with the bytes b'rest'"),
         (binary(compact=True).replace(struct.pack("<i", 4), struct.pack("<i", 8)), "has the word number 8, which --words does not have"),
