@@ -372,7 +372,6 @@ ONE = "0 1 3 1,10,\n1 0,0,\n\n"
         ),
         (SLF.replace("lmname=wdnet", "base=0"), "a is -32.5: with base=0 expected a likelihood above 0"),
         (re.sub(r"a=[-.\d]+", "a=0", SLF.replace("lmname=wdnet", "base=0")), "lat.1:11: a is 0: with base=0 expected a likelihood above 0"),
-        (SLF.replace("lmname=wdnet", "base=1"), "lat.1:3: has the base 1 of logarithms"),
         (SLF.replace("lmname=wdnet", "base=-2"), "lat.1:3: has the base -2 of logarithms"),
         (SLF.replace("J=0 ", "J=0 nonsense "), "lat.1:11: found 'nonsense S=0"),
     ],
