@@ -16,7 +16,7 @@ class WordShare(NamedTuple):
     share: float
 
 
-VOTE = "vote"
+VOTE = "systems_vote"
 """The score by which the systems of joined lists vote."""
 
 DECODER_SCORES = ("decoder", "score", "total", VOTE)

@@ -84,13 +84,19 @@ def without_unscored(lists: Sequence[NbestList], name: str) -> list[NbestList]:
     before, after = (sum(len(one.times) for nbest in of_system for one in nbest.hypotheses) for of_system in (lists, found))
     if after < before:
         note(f"note: {name}: {before - after} words are in segments that the references ignore ({STM_IGNORED}) and are left out")
+    if untimed := sum(bool(nbest.unscored) and not _is_timed(nbest) for nbest in lists):
+        note(f"note: {name}: {untimed} lists have words without times: all count, also in segments that the references ignore")
     return found
 
 
 def _scored_part(nbest: NbestList) -> NbestList:
-    if not nbest.unscored or not all(hypothesis.is_timed or not hypothesis.text.strip() for hypothesis in nbest.hypotheses):
+    if not nbest.unscored or not _is_timed(nbest):
         return nbest
     return replace(nbest, hypotheses=[_without_words(hypothesis, nbest.unscored) for hypothesis in nbest.hypotheses])
+
+
+def _is_timed(nbest: NbestList) -> bool:
+    return all(hypothesis.is_timed or not hypothesis.text.strip() for hypothesis in nbest.hypotheses)
 
 
 def _without_words(hypothesis: Hypothesis, unscored: Sequence[Time]) -> Hypothesis:

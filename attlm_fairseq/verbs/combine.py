@@ -12,7 +12,6 @@ import numpy as np
 
 from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.messages import collected, note
-from attlm_fairseq.nbest.decision.posterior import posteriors
 from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names
 from attlm_fairseq.nbest.formats.as_read import extras_of, tell_of_left_out
 from attlm_fairseq.nbest.line_matching import By, check_by
@@ -32,9 +31,9 @@ def combine(systems: Mapping[str, Lists], *, texts_by: By | None = None) -> list
     A hypothesis that repeats the words of an earlier one of its list is left out; a note says how many there are. The scores
     of a system S are called ``S_NAME``, and ``S_rank`` is minus the rank among the others of its list (0, -1, ..). A
     hypothesis that a system does not have gets the system's lowest scores in this list and the rank after the last, so that
-    it gains nothing from them. ``vote`` is ln of the mean of the systems' posteriors: each system shares one vote among its
-    hypotheses by their ranks r, in proportion to exp(-r). A score that some hypothesis of a list lacks is left out of that
-    list, and so are other fields of the lists; notes name them.
+    it gains nothing from them. ``systems_vote`` is ln of the mean of the systems' posteriors: a hypothesis of rank r in a
+    system's list has a posterior in proportion to exp(-r), one that the system does not have 0. A score that some hypothesis
+    of a list lacks is left out of that list, and so are other fields of the lists; notes name them.
 
     Args:
         systems: n-best lists by the name of their system. The first one gives ids, order, references and source
@@ -43,8 +42,8 @@ def combine(systems: Mapping[str, Lists], *, texts_by: By | None = None) -> list
             number, from 0) or ``id``. None: by id if every line has one, else by order, unless the ids are numbers in another order.
 
     Returns:
-        The joined lists. Tune weights on them to rescore with all systems. Without weights, ``vote`` has weight 1 if posteriors
-        decide (``consensus``, ``mbr-wer``), so that the systems vote.
+        The joined lists. Tune weights on them to rescore with all systems. Without weights, ``systems_vote`` has weight 1 if
+        posteriors decide (``consensus``, ``mbr-wer``), so that the systems vote. It also has weight 1 beside weights of LMs alone.
 
     Raises:
         InputError: there are fewer than two systems, a name is not allowed, a file cannot be read, or the systems have
@@ -90,7 +89,7 @@ def _joined(names: Sequence[str], systems: Sequence[_System]) -> NbestList:
         if len(scores) < len(pairs):
             twice = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
             raise InputError(f"list {of_systems[0].id!r}: the score {twice!r} is that of two systems: give one of them another name")
-        scores[VOTE] = math.log(math.fsum(system.share(text) for system in systems) / len(systems))
+        scores[VOTE] = float(np.logaddexp.reduce([system.log_share(text) for system in systems])) - math.log(len(systems))
         found = next(system.by_text[text] for system in systems if text in system.by_text)
         hypotheses.append(Hypothesis(found.text, scores, rank, times=found.times))
     references = next((nbest.references for nbest in of_systems if nbest.references), ())
@@ -112,12 +111,13 @@ class _System:
         columns = {name: [_value(hypothesis, name) for hypothesis in self.by_text.values()] for name in names}
         self._scores = columns | {RANK: [float(-place) for place in range(len(self.by_text))]}
         self._places = {text: place for place, text in enumerate(self.by_text)}
-        self._shares = posteriors(np.array(self._scores[RANK]), 1.0)
-        self.left_out = {name for hypothesis in nbest.hypotheses for name in (*hypothesis.scores, *hypothesis.lm_scores)} - columns.keys()
+        self._log_total = float(np.logaddexp.reduce(self._scores[RANK]))
+        given = {name for hypothesis in nbest.hypotheses for name in (*hypothesis.scores, *hypothesis.lm_scores)}
+        self.left_out = given - columns.keys() - COMPUTED.keys()
 
-    def share(self, text: str) -> float:
-        """Return the posterior of a text by its rank; 0 if the system does not have it."""
-        return float(self._shares[self._places[text]]) if text in self._places else 0.0
+    def log_share(self, text: str) -> float:
+        """Return ln of the posterior of a text by its rank, exp(-r) / sum of exp(-r); minus infinity if the system does not have it."""
+        return -self._places[text] - self._log_total if text in self._places else -math.inf
 
     def scores(self, text: str) -> Iterator[tuple[str, float]]:
         """Yield the scores of a text by name; of one that the system does not have, the lowest ones and the rank after the last."""

@@ -33,7 +33,8 @@ def combine_command(systems: tuple[tuple[str, str], ...], output: str, format_na
     and references; others are matched by id if both have ids. Systems of one answer may be texts with one line per utterance.
 
     `attlm tune` then finds weights for all scores. Without tuning the systems vote: `attlm rescore both.jsonl --consensus`
-    word by word (ROVER), --mbr wer for one of their texts. The score vote is ln of the mean of their posteriors by rank.
+    word by word (ROVER), --mbr wer for one of their texts. The score systems_vote decides: ln of the mean of the systems'
+    posteriors, in proportion to exp(-rank).
 
     \b
     Examples:

@@ -531,8 +531,10 @@ def test_lists_with_words_without_times_keep_their_words(tmp_path):
     whole = [timed("a", ("uh", 0, 0.5)), timed("b", ("dog", 1, 1.25))]
     whole[1].hypotheses.append(Hypothesis("", rank=2))  # no words
     whole[0].hypotheses.append(Hypothesis("the", rank=2))
-    found = attach_references(whole, files)
+    with collected() as told:
+        found = attach_references(whole, files)
     assert [[one.text for one in nbest.hypotheses] for nbest in found] == [["uh", "the"], ["", ""]]
+    assert told[1:] == ["note: hyp: 1 lists have words without times: all count, also in segments that the references ignore"]
 
 
 def test_eval_leaves_out_what_stm_ignores_in_each_system(tmp_path):

@@ -19,10 +19,10 @@ B = [["the cat sat", "a cat sat"], ["a dog ran"]]
 
 def test_lists_are_joined_by_hand():
     first, second = attlm.combine({"a": A, "b": B})
-    assert [(hypothesis.text, {**hypothesis.scores, "vote": 0}) for hypothesis in first.hypotheses] == [
-        ("the cat sad", {"a_score": -1.0, "a_rank": 0.0, "b_rank": -2.0, "vote": 0}),
-        ("the  cat sat", {"a_score": -2.0, "a_rank": -1.0, "b_rank": 0.0, "vote": 0}),
-        ("a cat sat", {"a_score": -2.0, "a_rank": -2.0, "b_rank": -1.0, "vote": 0}),
+    assert [(hypothesis.text, {**hypothesis.scores, "systems_vote": 0}) for hypothesis in first.hypotheses] == [
+        ("the cat sad", {"a_score": -1.0, "a_rank": 0.0, "b_rank": -2.0, "systems_vote": 0}),
+        ("the  cat sat", {"a_score": -2.0, "a_rank": -1.0, "b_rank": 0.0, "systems_vote": 0}),
+        ("a cat sat", {"a_score": -2.0, "a_rank": -2.0, "b_rank": -1.0, "systems_vote": 0}),
     ]
     assert [hypothesis.rank for hypothesis in first.hypotheses] == [1, 2, 3]
     assert [hypothesis.scores["a_score"] for hypothesis in second.hypotheses] == [-1.0, -1.0]
@@ -38,8 +38,27 @@ def test_each_system_shares_one_vote_by_rank():
 
     [first] = attlm.combine({"a": A[:1], "b": B[:1], "c": [["the cat sat"]]})
     expected = {"the cat sad": shares(0, 2), "the  cat sat": shares(1, 2) + shares(0, 2) + 1, "a cat sat": shares(1, 2)}
-    votes = {hypothesis.text: math.exp(hypothesis.scores["vote"]) for hypothesis in first.hypotheses}
+    votes = {hypothesis.text: math.exp(hypothesis.scores["systems_vote"]) for hypothesis in first.hypotheses}
     assert votes == pytest.approx({text: share / 3 for text, share in expected.items()})
+
+
+def test_votes_of_long_lists_and_own_word_counts():
+    """exp(-r) of rank 1,000 is 0 in double precision, its logarithm is not. Scores that are computed anew are not lacking."""
+    long = [[(f"a {number}", {"words": 2.0}) for number in range(1001)]]
+    with collected() as notes:
+        [found] = attlm.combine({"a": long, "b": [["a 1000"]]})
+    assert notes == []
+    log_total = math.log(math.fsum(math.exp(-rank) for rank in range(1001)))
+    assert found.hypotheses[-1].scores["systems_vote"] == pytest.approx(-999 - log_total - math.log(2))
+
+
+def test_a_first_system_that_is_often_outvoted_is_no_cost(folder):
+    for name in "abc":
+        Path(f"{name}.txt").write_text("".join(f"the {'dog' if name == 'a' else 'cat'} {number}\n" for number in range(20)))
+    run("combine", *(f"{name}={name}.txt" for name in "abc"), "-o", "all.jsonl")
+    told = run("rescore", "all.jsonl", "--consensus", "-o", "voted.txt").stderr
+    assert "WARNING" not in told
+    assert Path("voted.txt").read_text().count("cat") == 20
 
 
 @pytest.mark.parametrize("rule", ["--consensus", "--mbr=wer"])
@@ -49,7 +68,7 @@ def test_equal_answers_of_several_systems_count_as_many_times(folder, rule):
     run("combine", *(f"{name}={name}.txt" for name in "abcd"), "-o", "all.jsonl")
     found = run("rescore", "all.jsonl", rule, "--to", "1best")
     assert found.stdout == "the cat sat\n"
-    assert "note: vote, by which the joined systems vote, has weight 1" in found.stderr
+    assert "note: systems_vote, by which the joined systems vote, has weight 1" in found.stderr
     words = run("rescore", "all.jsonl", rule, "--to", "ctm").stdout.splitlines()[1:]
     assert [line.split()[4:] for line in words] == [["the", "0.750000"], ["cat", "0.750000"], ["sat", "1.000000"]]
 
@@ -59,7 +78,7 @@ def test_a_score_that_a_hypothesis_lacks_is_told():
     with collected() as notes:
         [first, _] = attlm.combine({"a": lists, "b": [["x"], ["y"]]})
     assert notes == ["note: the score am of a is left out of 2 lists in which a hypothesis lacks it"]
-    assert set(first.hypotheses[0].scores) == {"a_rank", "b_rank", "vote"}
+    assert set(first.hypotheses[0].scores) == {"a_rank", "b_rank", "systems_vote"}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +99,7 @@ def test_ids_match_in_either_unicode_form():
     composed, decomposed = ([attlm.NbestList(one, [attlm.Hypothesis(one[0])]) for one in of] for of in (["\xe91", "b"], ["b", "e\u03011"]))
     first, second = attlm.combine({"a": composed, "b": [decomposed[1], decomposed[0]][::-1]})
     assert [nbest.id for nbest in (first, second)] == ["\xe91", "b"]
-    assert [hypothesis.scores["vote"] for hypothesis in second.hypotheses] == [0.0]
+    assert [hypothesis.scores["systems_vote"] for hypothesis in second.hypotheses] == [0.0]
 
 
 def test_repeated_hypotheses_are_counted():
@@ -107,13 +126,13 @@ def test_files_are_matched_by_id(folder):
     assert [nbest.id for nbest in found] == ["u", "v"]
     assert [nbest.references for nbest in found] == [("the cat sat",), ("a mat",)]
     assert [hypothesis.text for hypothesis in found[0].hypotheses] == ["the cat sad", "the cat sat", "the cat ran"]
-    assert {**found[1].hypotheses[0].scores, "vote": 0} == {
+    assert {**found[1].hypotheses[0].scores, "systems_vote": 0} == {
         "a_am": -1.5,
         "a_rank": 0.0,
         "b_am": -1.5,
         "b_rank": -1.0,
         "c_rank": -1.0,
-        "vote": 0,
+        "systems_vote": 0,
     }
     run("rescore", "all.jsonl", "--consensus", "--weight", "b_rank=1", "-o", "voted.txt")
     assert Path("voted.txt").read_text().splitlines()[1].endswith("a mat")
@@ -194,7 +213,9 @@ def test_utterances_without_a_line_in_ctm_are_silence(folder):
     Path("a.ctm").write_text("u 1 0 0.5 the 0.9\nu 1 0.5 0.5 cat 0.8\n")
     Path("b.ctm").write_text("v 1 0.0 1.0 dog\nu 1 0.0 1.0 the\n")
     joined = [json.loads(line) for line in run("combine", "a=a.ctm", "b=b.ctm").stdout.splitlines()]
-    assert [one["scores"].keys() for nbest in joined for one in nbest["hyps"]] == [{"a_log_confidence", "a_rank", "b_rank", "vote"}] * 4
+    assert [one["scores"].keys() for nbest in joined for one in nbest["hyps"]] == [
+        {"a_log_confidence", "a_rank", "b_rank", "systems_vote"}
+    ] * 4
     assert [(nbest["id"], [one["text"] for one in nbest["hyps"]]) for nbest in joined] == [("u", ["the cat", "the"]), ("v", ["", "dog"])]
     of_a = [[one["scores"]["a_log_confidence"] for one in nbest["hyps"]] for nbest in joined]
     assert of_a == [[pytest.approx(math.log(0.9 * 0.8))] * 2, [0.0, 0.0]]

@@ -123,9 +123,9 @@ class _Reader:
             if has_times and ends < begins:
                 raise self._error(f"ends at {ends * seconds:g} s, before it begins at {begins * seconds:g} s", line)
             lattice.arcs[start].append(Arc(end, "" if word in NO_WORDS else word, of_link, ends - begins))
-        first = self._set_ends()
+        begin = self._set_ends()
         if has_times:
-            lattice.unit, lattice.begin = seconds, self._times[first] * seconds
+            lattice.unit, lattice.begin = seconds, begin * seconds
         self._set_weights(unit)
         return lattice
 
@@ -137,8 +137,8 @@ class _Reader:
             if told is None or (found != told and (found or name == "L")):
                 raise self._error(f"has {found} {what}, and its header says {told}: is the file cut short?")
 
-    def _set_ends(self) -> int:
-        """Find the start and the end: the header's, or else the only node without links to it or from it. Return the first node.
+    def _set_ends(self) -> float:
+        """Find the start and the end: the header's, or else the only node without links to it or from it. Return the time of the start.
 
         A lattice without nodes has neither, and no path.
         """
@@ -148,14 +148,14 @@ class _Reader:
         nodes = targets | sources or set(self._nodes)
         lattice.state(0)
         if not nodes:
-            return 0
+            return 0.0
         first = lattice.start = self._end("start", nodes - targets)
         lattice.finals[self._end("end", nodes - sources)] = no_scores
         word = self._nodes.get(first, "")
-        if word and word not in NO_WORDS and not any("W" in fields for fields, _ in self._links.values()):
-            lattice.arcs.append([Arc(first, word, no_scores)])  # words of nodes are on the arcs into them
+        if word and word not in NO_WORDS:  # words of nodes are on the arcs into them, and end at the nodes' times
+            lattice.arcs.append([Arc(first, word, no_scores, self._times.get(first, 0.0))])
             lattice.start = len(lattice.arcs) - 1
-        return first
+        return self._times.get(first, 0.0) if lattice.start == first else 0.0
 
     def _end(self, name: str, found: Collection[int]) -> int:
         """Return the start or the end: the one that the header names, or else the only one found."""

@@ -11,7 +11,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.confidence import Confidence, with_confidences
 from attlm_fairseq.nbest.decision.decision import decide
 from attlm_fairseq.nbest.features.combination import COMPUTED, is_incomplete
-from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.nbest_list import VOTE, NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.decoder_score import ALONE, Doubts, own_scores, with_default, with_telling
 from attlm_fairseq.text.subwords import SubwordMarks
@@ -56,7 +56,7 @@ class ListDecider:
             self.weights, line = with_default(self.run, self.weights, telling)
             if line:
                 note(line)
-            self._doubts = list(map(Doubts, self.weights.keys() - self.run.weights.keys()))
+            self._doubts = list(map(Doubts, self.weights.keys() - self.run.weights.keys() - {VOTE}))
             self._bare = telling.id if line == ALONE else None
             self._tell_formula()
         for scored in lists:

@@ -206,7 +206,7 @@ def test_slf_without_words_becomes_an_empty_text(text, has_path):
     assert (warning in told) is not has_path
 
 
-@pytest.mark.parametrize("links", ["", "J=0 S=0 E=1 a=-1\n"])
+@pytest.mark.parametrize("links", ["", "J=0 S=0 E=1 a=-1\n", "J=0 S=0 E=1 a=-1 W=it\n"])
 def test_the_word_of_the_first_node_is_a_word_too(links):
     """No arc leads to it, so that the reader adds one."""
     Path("u.lat").write_text(
@@ -215,7 +215,7 @@ def test_the_word_of_the_first_node_is_a_word_too(links):
     [found] = lists_from_lattices("u.lat")
     [hypothesis] = found.hypotheses
     assert hypothesis.text == ("so it" if links else "so")
-    assert hypothesis.times == ((0.5, 0.5), (0.5, 1.5))[: 1 + bool(links)]
+    assert hypothesis.times == ((0.0, 0.5), (0.5, 1.5))[: 1 + bool(links)]
     assert hypothesis.scores["acoustic"] == (-1.0 if links else 0.0)
     Path("u.lat").write_text(Path("u.lat").read_text().replace("W=so", "W=!NULL"))
     [found] = lists_from_lattices("u.lat")
