@@ -104,7 +104,6 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
     for as_written in keyed_of(file):
         ids, names = in_one_form(ids, [name for name, _ in as_written])
         lines = [(name, text) for name, (_, text) in zip(names, as_written, strict=True)]
-        names = [name for name, _ in lines]
         known = set(ids).intersection(names)
         texts = dict(lines)
         if names == list(ids) and len(texts) < len(names) > 1:
@@ -138,8 +137,8 @@ def _same_numbers(ids: Sequence[str], names: Sequence[str]) -> bool:
     return 1 < len(names) == len(ids) and len({*map(int, names)}) == len(names) and {*map(int, names)} == {*map(int, ids)}
 
 
-def in_one_form(ids: Sequence[str], names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the lists' ids and the names that should match them: in Unicode's form NFC if all ids match only then, else as they are.
+def in_one_form(ids: Sequence[str], names: list[str]) -> tuple[Sequence[str], list[str]]:
+    """Return ids of lists, and the names that should match them. Both are in Unicode's form NFC if all ids match only then.
 
     File names of macOS are in NFD, which looks the same.
     """

@@ -42,8 +42,8 @@ def combine(systems: Mapping[str, Lists], *, texts_by: By | None = None) -> list
             number, from 0) or ``id``. None: by id if every line has one, else by order, unless the ids are numbers in another order.
 
     Returns:
-        The joined lists. Tune weights on them to rescore with all systems. Without weights, ``systems_vote`` has weight 1 if
-        posteriors decide (``consensus``, ``mbr-wer``), so that the systems vote. It also has weight 1 beside weights of LMs alone.
+        The joined lists. Tune weights on them to rescore with all systems. Without tuned weights the systems vote:
+        ``systems_vote`` has weight 1 if no weights are given to the rules ``consensus`` and ``mbr-..``, or only those of LMs.
 
     Raises:
         InputError: there are fewer than two systems, a name is not allowed, a file cannot be read, or the systems have

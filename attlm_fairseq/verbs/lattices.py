@@ -51,8 +51,8 @@ def lists_from_lattices(
 
     Raises:
         InputError: a file is none of these or is damaged, a lattice has a cycle, two have the same id, a weight
-            is for a score that a lattice does not have, a weighted sum is beyond the square of MAX_ABSOLUTE, or ``words`` is missing
-            or does not have a word.
+            is for a score that a lattice does not have, a weighted sum of scores is beyond 1e80, or ``words`` is missing or
+            does not have a word.
     """
     require_whole_number("hypotheses", hypotheses, 1)
     given = plain_weights(weights or {})

@@ -43,7 +43,7 @@ def test_each_system_shares_one_vote_by_rank():
 
 
 def test_votes_of_long_lists_and_own_word_counts():
-    """exp(-r) of rank 1,000 is 0 in double precision, its logarithm is not. Scores that are computed anew are not lacking."""
+    """exp(-1000) is 0 in double precision, but a hypothesis of rank 1000 has a vote. No note says that the score ``words`` is missing."""
     long = [[(f"a {number}", {"words": 2.0}) for number in range(1001)]]
     with collected() as notes:
         [found] = attlm.combine({"a": long, "b": [["a 1000"]]})

@@ -16,7 +16,7 @@ from attlm_fairseq.nbest.formats.as_read import current, remembered
 from attlm_fairseq.nbest.formats.lines import writable
 from attlm_fairseq.nbest.nbest_list import NbestList
 
-Source = TypeVar("Source")
+_Source = TypeVar("_Source")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class _Named:
         """Return whether a list of such a file that is expanded (``as_read.is_expanded``) is written with what else its file says of it."""
         return False
 
-    def _remembered(self, parse: Callable[[Source], Iterable[NbestList]], source: Source) -> Iterator[NbestList]:
+    def _remembered(self, parse: Callable[[_Source], Iterable[NbestList]], source: _Source) -> Iterator[NbestList]:
         """Return the lists of a source, with what tells later whether they have changed.
 
         Raises:

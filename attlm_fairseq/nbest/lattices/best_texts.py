@@ -171,7 +171,7 @@ def best_texts(lattice: Lattice, size: int, weights: Mapping[str, float] | None 
         with the times of its words if the lattice has durations.
 
     Raises:
-        InputError: the lattice has a cycle, or the weighted sum of an arc's scores, or one of them, is beyond the square of MAX_ABSOLUTE.
+        InputError: the lattice has a cycle, or a score of an arc, or their weighted sum, is beyond 1e80.
     """
     search = _Search(lattice, lattice.weights if weights is None else weights, left_out)
     found = list(search.texts(size))
