@@ -215,6 +215,11 @@ class _Out(io.FileIO):
             raise InputError(f"cannot be written: {error.strerror}", path=self._output) from None
 
 
+def shown_output(path: str | os.PathLike[str]) -> str:
+    """Return how messages call an output."""
+    return "standard output" if str(path) == "-" else str(path)
+
+
 def is_stream(path: str) -> bool:
     """Return whether an output is standard output, a device or a pipe, which is written directly and has nothing to replace."""
     return path in STANDARD_OUTPUT or (Path(path).exists() and not Path(path).is_file())

@@ -14,7 +14,7 @@ import numpy as np
 
 from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError, require_whole_number
-from attlm_fairseq.files import TextSource, is_stream
+from attlm_fairseq.files import TextSource, is_stream, shown_output
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import write_config
@@ -106,7 +106,7 @@ class Fitted:
     def _write(self, path: FilePath, command: str | None) -> None:
         lms = tuple(replace(lm, adapt=_adaptation_path(path, lm.name)) if lm.name in self.adaptations else lm for lm in self.config.lms)
         write_config(Path(path), replace(self.config, lms=lms), self.record, "fitting", command)
-        note(f"wrote {path}")
+        note(f"wrote {shown_output(path)}")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numpy as np
 
 from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import shown_output
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.exposure import SAMPLE
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -66,7 +67,7 @@ class Mixture:
                 in it is not UTF-8.
         """
         write_config(Path(path), self.config, self.record, "mixing", command)
-        note(f"wrote {path}; a mixture takes the place of its LMs: tune its weight with `attlm tune`")
+        note(f"wrote {shown_output(path)}; a mixture takes the place of its LMs: tune its weight with `attlm tune`")
 
 
 @dataclass

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import shown_output
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.metrics import Metric
@@ -65,7 +66,7 @@ class Tuned:
                 in it is not UTF-8.
         """
         write_config(Path(path), replace(self.config, decision=self._written_decision()), self.record, command=command)
-        note(f"wrote {path}" + ("" if self.config.lms or self.config.candidates.anything else ": there is no LM in it"))
+        note(f"wrote {shown_output(path)}" + ("" if self.config.lms or self.config.candidates.anything else ": there is no LM in it"))
 
     def _written_decision(self) -> Decision:
         """Return the decision without an external command: a configuration file must not choose which program runs."""

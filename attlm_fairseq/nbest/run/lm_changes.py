@@ -132,7 +132,8 @@ def _mixed(lms: dict[str, LMSpec], name: str | None, members: tuple[tuple[str, f
 def _weighted(lms: dict[str, LMSpec], name: str | None, shares: tuple[float, ...]) -> dict[str, LMSpec]:
     ensembles = [lm for lm in lms.values() if len(lm.checkpoints) > 1 and name in (None, lm.name)]
     if len(ensembles) != 1:
-        raise InputError(f"--ensemble-weights: there are {len(ensembles)} ensembles {name or ''}; give NAME=NUMBER:NUMBER..")
+        which = f"{len(ensembles)} ensembles" if name is None else f"no ensemble {name!r}"
+        raise InputError(f"--ensemble-weights: there {'is' if name else 'are'} {which}; give NAME=NUMBER:NUMBER.. of one of them")
     [ensemble] = ensembles
     if len(shares) != len(ensemble.checkpoints):
         raise InputError(
