@@ -12,7 +12,7 @@ README = HERE / "README.md"
 VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "attlm_fairseq" / "__init__.py").read_text("utf-8"), re.MULTILINE)[1]
 
 TRANSFORMERS = "transformers>=5.5"  # before it, config.json can have code downloaded and run (CVE-2026-4372, CVE-2026-5241)
-DECODING = ["flashlight-text", 'pyctcdecode; python_version < "3.13"', TRANSFORMERS]  # pyctcdecode needs numpy 1 too
+DECODING = ['flashlight-text; python_version < "3.14"', 'pyctcdecode; python_version < "3.13"', TRANSFORMERS]  # numpy 1 for pyctcdecode
 SUBWORD = ["sentencepiece>=0.2.3", "subword-nmt"]  # a model file can corrupt memory before 0.2.1, 0.2.1 itself crashes on long pieces
 RAY = ["ray[data]", "pyarrow<22"]  # later versions of pyarrow need numpy 2, which fairseq cannot use
 # fairseq 0.12.2 cannot be imported from Python 3.11 on; fairseq-fixed is its main branch with 53 added lines. Both need numpy 1
@@ -59,7 +59,7 @@ setup(
         "Intended Audience :: Science/Research",
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",
-        *[f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)],
+        *[f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 15)],
         "Topic :: Multimedia :: Sound/Audio :: Speech",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Topic :: Text Processing :: Linguistic",

@@ -68,7 +68,7 @@ def notes_of(told: Sequence[str]) -> tuple[str, ...]:
     if missing:
         notes.append(
             f"note: the fonts lack {missing[:20]}{'..' * (len(missing) > 20)} ({len(missing)} characters, drawn as boxes); set font.family "
-            "in your matplotlibrc to fonts that have them, such as DejaVu Sans, Noto Sans CJK JP, or write .html, which needs none"
+            "in your matplotlibrc to fonts that have them, such as the Noto Sans of their script, or write .html, which needs none"
         )
     unshaped = dict.fromkeys(line for line in told if line.startswith("Matplotlib currently does not support"))
     return (*notes, *(f"note: {line.rstrip('.')}; write .html, which browsers show as it should be" for line in unshaped))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from attlm_fairseq.text.phrases import SPACES, WITHOUT_SPACES
+from attlm_fairseq.text.phrases import SPACES
+from attlm_fairseq.text.unspaced import WITHOUT_SPACES
 
 SPACE = b" "
-SPACES_AROUND = re.compile(rf" *{WITHOUT_SPACES.pattern} *")
+SPACES_AROUND = re.compile(rf" *({WITHOUT_SPACES.pattern}) *")
 
 
 class Spelling:

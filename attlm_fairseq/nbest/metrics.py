@@ -19,6 +19,7 @@ from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.nbest.external_metric import PREFIX, ExternalMetric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
+from attlm_fairseq.text.unspaced import UNSPACED
 
 PAIRS = 1 << 18  # text pairs whose statistics are in memory at once
 COLUMNS = 4096  # n-grams counted at once
@@ -339,8 +340,7 @@ class BLEU(NgramMetric):
         return np.where(counts, score, 0.0)
 
 
-_UNSPACED = "\u0e00-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff"  # Thai to Burmese, Khmer, CJK
-_WORD_OR_UNSPACED = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+_WORD_OR_UNSPACED = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
 class ChrF(NgramMetric):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from attlm_fairseq.text.unspaced import WITHOUT_SPACES
+
 SPLITS_AT_SPACES = ("13a", "intl", "none")  # sacreBLEU's tokenizers that take what stands between spaces for words
 MIN_SHARE = 0.5  # of the characters, in scripts that may be written so
 MIN_LENGTH = 5.0  # characters between spaces on average: Korean words and words cut by a tokenizer have 1 to 4
@@ -12,6 +14,13 @@ MIN_KANA = 0.02  # of the characters: Chinese has none
 _KANA = re.compile("[\u3040-\u30ff]")
 _HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _OTHERS = re.compile("[\u0e00-\u109f\u1780-\u17ff\uac00-\ud7af]")  # Thai to Burmese, Khmer, Hangul
+
+
+def takes_clauses(texts: Iterable[str]) -> bool:
+    """Return whether white space divides these texts into clauses, and the text step ``characters`` into characters."""
+    found = list(texts)
+    joined = "".join("".join(text.split()) for text in found)
+    return fitting_tokenizer(found) is not None and len(WITHOUT_SPACES.findall(joined)) >= MIN_SHARE * len(joined)
 
 
 def fitting_tokenizer(texts: Iterable[str]) -> str | None:

@@ -21,7 +21,8 @@ TYPES = 300  # the commonest unknown words are tried
 WORTH_SAYING = 0.25  # share of their occurrences that a step must make known
 WORTH_A_SECOND_STEP = 0.1
 
-_SINGLE = ("lowercase", "uppercase", "remove-punctuation", "normalize-punctuation:en", "unicode:nfkc", "characters", "tokenize:en")
+_FORMS = ("unicode:nfc", "unicode:nfd", "unicode:nfkc")
+_SINGLE = ("lowercase", "uppercase", "remove-punctuation", "normalize-punctuation:en", *_FORMS, "characters", "tokenize:en")
 _DOUBLE = ("remove-punctuation,lowercase", "remove-punctuation,uppercase", "tokenize:en,lowercase", "tokenize:en,uppercase")
 WORTH_NATS = 0.1  # per word, that a step must gain for an LM without unknown words; of several steps for each
 

@@ -7,10 +7,12 @@ import gzip
 import lzma
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, cast
@@ -101,14 +103,30 @@ def load_kenlm(path: Path) -> kenlm.Model:
     config.arpa_complain = kenlm.ARPALoadComplain.NONE
     require_safe_binary(path)
     try:
-        return kenlm.Model(os.fsencode(path), config)
+        return _loaded(path, config)
     except UnicodeDecodeError as error:  # KenLM's message quotes bytes of the file that are not UTF-8
         message = error.object.decode("utf-8", "backslashreplace")
-    except (OSError, RuntimeError) as error:
+    except (OSError, EOFError, RuntimeError, lzma.LZMAError) as error:
         message = str(error)
     with path.open("rb") as file:
         explanation = gist(message, f"it begins with {file.read(20)!r}")
     raise InputError(f"cannot be loaded as an ARPA file or a KenLM binary file: {explanation}", path=path)
+
+
+def _loaded(path: Path, config: kenlm.Config) -> kenlm.Model:
+    """Load a file, also a compressed one that this KenLM cannot read: its wheels for Python 3.13 and later are built without zlib."""
+    try:
+        return kenlm.Model(os.fsencode(path), config)
+    except (OSError, RuntimeError) as error:
+        if "support was not compiled in" not in str(error):
+            raise
+    with path.open("rb") as file:
+        start = file.read(max(map(len, OPEN_BY_MAGIC)))
+    with tempfile.TemporaryDirectory(prefix="attlm-arpa-") as folder:
+        unpacked = Path(folder) / "lm.arpa"
+        with _open_arpa(path, start) as packed, unpacked.open("wb") as out:
+            shutil.copyfileobj(packed, out)
+        return kenlm.Model(os.fsencode(unpacked), config)
 
 
 _TRIAL = """

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
-from attlm_fairseq.text.steps import CJK
+from attlm_fairseq.text.unspaced import WITHOUT_SPACES
 
 MAX_PHRASES = 50_000
 MAX_WORDS = 8
@@ -29,7 +29,6 @@ POSSESSIVES = ("'s", "\u2019s")
 MAX_SIGNS = 8  # before or after a word
 NOT_PUNCTUATION = frozenset("#%&*@/\\")  # signs that belong to names and terms, which Unicode counts as punctuation
 REMEMBERED = 1 << 16
-WITHOUT_SPACES = re.compile(f"([\u0e00-\u109f\u1780-\u17ff]|{CJK})")  # Thai to Burmese, Khmer: words are not separated
 SPACES = re.compile(r"\s")
 
 
@@ -52,7 +51,7 @@ def word_parts(text: str) -> list[str]:
 
     Boundaries are spaces, and both sides of each character of a script without spaces between words.
     """
-    return SPACES.split(WITHOUT_SPACES.sub(r" \1 ", text.casefold()))
+    return SPACES.split(WITHOUT_SPACES.sub(r" \g<0> ", text.casefold()))
 
 
 def folded(text: str) -> tuple[str, ...]:

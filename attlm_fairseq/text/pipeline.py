@@ -147,11 +147,11 @@ def parse_step(text: str, folder: Path | None = None) -> Step:
     kind = KINDS.get(name)
     if kind is None:
         raise InputError(f"{name!r} is not a text step; known are {', '.join(map(usage, KINDS))}")
-    if bool(argument) != bool(kind.argument):
+    if bool(argument) != bool(kind.argument) and not (kind.optional and not argument):
         raise InputError(f"text step {text!r}: expected {usage(name)}")
-    if kind.choices and argument not in kind.choices:
+    if argument and kind.choices and argument not in kind.choices:
         raise InputError(f"text step {text!r}: expected {name}: and one of {', '.join(kind.choices)}")
-    if kind.argument == "LANG" and not re.fullmatch("[a-z]{2,3}", argument):  # Moses' rules go by such codes
+    if argument and kind.argument == "LANG" and not re.fullmatch("[a-z]{2,3}", argument):  # Moses' rules go by such codes
         raise InputError(f"text step {text!r}: {argument!r} is not a language code of two or three letters such as en or yue")
     if kind.argument == "FILE" and folder is not None:
         argument = str(folder / argument)
@@ -193,5 +193,8 @@ def split_texts(pipelines: Sequence[TextPipeline], texts: Sequence[str]) -> list
 
 
 def usage(name: str) -> str:
-    """Return how a step is written: ``lowercase``, ``tokenize:LANG``."""
-    return f"{name}:{KINDS[name].argument}" if KINDS[name].argument else name
+    """Return how a step is written: ``characters``, ``tokenize:LANG``, ``lowercase[:tr|az]``."""
+    kind = KINDS[name]
+    if kind.optional:
+        return f"{name}[:{'|'.join(kind.choices)}]"
+    return f"{name}:{kind.argument}" if kind.argument else name

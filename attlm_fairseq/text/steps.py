@@ -22,6 +22,7 @@ from typing import Literal
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.text.subwords import JOINED_STYLES, join_subwords
+from attlm_fairseq.text.unspaced import divided, joined
 
 TextFunction = Callable[[str], str]
 
@@ -31,13 +32,14 @@ class StepKind:
     """A kind of text step: what its argument is (empty: no argument), and how a step is built from it.
 
     ``choices`` are all values of the argument; empty if it is a language or a file. ``segments``: the step cuts words
-    into the units of one LM, so it must come last.
+    into the units of one LM, so it must come last. ``optional``: the argument may be left out.
     """
 
     argument: str
     build: Callable[[str], TextFunction]
     choices: tuple[str, ...] = ()
     segments: bool = False
+    optional: bool = False
 
 
 _UNICODE_FORMS: dict[str, Literal["NFC", "NFD", "NFKC", "NFKD"]] = {"nfc": "NFC", "nfd": "NFD", "nfkc": "NFKC", "nfkd": "NFKD"}
@@ -57,7 +59,12 @@ _SIGN = re.compile(r"[^\w\s]|_")
 _APOSTROPHES = ("'", "\u2019")
 # soft hyphen, zero-width space, marks of direction, word joiner and invisible operators, byte order mark; not the joiners U+200C and U+200D
 _INVISIBLE = re.compile("[\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
-_WITH_COMMAS = re.compile(r"(?<![0-9.,])[1-9](?:[0-9]{0,2}(?:,[0-9]{3})+|[0-9]?(?:,[0-9]{2})+,[0-9]{3})(?![0-9]|[.,][0-9]{4}|,[0-9])")
+_COMMA = "[,\u066c\uff0c]"  # of 1,234, and what stands for it between Arabic and full-width digits
+_ZEROS = "0\u0660\u06f0\u0966\u09e6\u0ae6\u0be6\u0c66\u0ce6\u0d66\u0e50\u0ed0\uff10"
+_WITH_COMMAS = re.compile(
+    rf"(?<![\d.,\u066b\u066c\uff0c\uff0e])(?![{_ZEROS}])\d(?:\d{{0,2}}(?:{_COMMA}\d{{3}})+|\d?(?:{_COMMA}\d{{2}})+{_COMMA}\d{{3}})"
+    rf"(?!\d|[.,\u066b\u066c\uff0c\uff0e]\d{{4}}|{_COMMA}\d)"
+)
 
 
 def _remove_punctuation(_: str) -> TextFunction:
@@ -68,10 +75,23 @@ def _remove_punctuation(_: str) -> TextFunction:
         return " " if unicodedata.category(match[0]).startswith("P") else match[0]  # signs such as $ and + are not punctuation
 
     def without(text: str) -> str:
-        numbers = _WITH_COMMAS.sub(lambda found: found[0].replace(",", ""), _INVISIBLE.sub("", text))
+        numbers = _WITH_COMMAS.sub(lambda found: re.sub(_COMMA, "", found[0]), _INVISIBLE.sub("", text))
         return _SIGN.sub(replacement, numbers)
 
     return without
+
+
+DOTLESS = ("tr", "az")  # languages with an i with a dot and one without, in both cases
+
+
+def turkish_lower(text: str) -> str:
+    """Return the text in lower case: ``\u0131`` (without a dot) for ``I``, and ``i`` for ``\u0130`` (with one)."""
+    return unicodedata.normalize("NFC", text).translate({ord("I"): "\u0131", 0x130: "i"}).lower()
+
+
+def turkish_upper(text: str) -> str:
+    """Return the text in upper case: ``\u0130`` (with a dot) for ``i``, and ``I`` for ``\u0131`` (without one)."""
+    return text.translate({ord("i"): "\u0130"}).upper()
 
 
 def _tokenize(language: str) -> TextFunction:
@@ -93,24 +113,6 @@ def _detokenize(language: str) -> TextFunction:
 
     detokenizer = MosesDetokenizer(lang=language)
     return lambda text: detokenizer.detokenize(text.split())
-
-
-# Han, kana and bopomofo, East Asian punctuation, and all full-width forms. Not Hangul: Korean has spaces between words.
-CJK = (
-    "[\u2e80-\u2fdf\u3000-\u30ff\u3105-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\uff01-\uff9f\uffe0-\uffe6\U00020000-\U0003ffff]"
-)
-_ONE_CJK = re.compile(CJK)
-has_cjk = _ONE_CJK.search
-_BETWEEN_CJK = re.compile(rf"(?<={CJK})\s+(?={CJK})")
-
-
-def _characters(_: str) -> TextFunction:
-    return lambda text: _ONE_CJK.sub(r" \g<0> ", text)
-
-
-def _join_characters(_: str) -> TextFunction:
-    return lambda text: _BETWEEN_CJK.sub("", text)
 
 
 def _unescape(_: str) -> TextFunction:
@@ -233,12 +235,12 @@ KINDS: dict[str, StepKind] = {
     "unicode": StepKind("FORM", _unicode, ("nfc", "nfkc", "nfd", "nfkd")),
     "normalize-punctuation": StepKind("LANG", _normalize_punctuation),
     "remove-punctuation": StepKind("", _remove_punctuation),
-    "lowercase": StepKind("", lambda _: str.lower),
-    "uppercase": StepKind("", lambda _: str.upper),
+    "lowercase": StepKind("LANG", lambda language: turkish_lower if language else str.lower, DOTLESS, optional=True),
+    "uppercase": StepKind("LANG", lambda language: turkish_upper if language else str.upper, DOTLESS, optional=True),
     "tokenize": StepKind("LANG", _tokenize),
     "detokenize": StepKind("LANG", _detokenize),
-    "characters": StepKind("", _characters),
-    "join-characters": StepKind("", _join_characters),
+    "characters": StepKind("", lambda _: divided),
+    "join-characters": StepKind("", lambda _: joined),
     "unescape": StepKind("", _unescape),
     "truecase": StepKind("FILE", _truecase),
     "replace": StepKind("FILE", _replace),

@@ -19,6 +19,15 @@ from attlm_fairseq.nbest.tuning.folds import FOLDS, assign_folds
 from attlm_fairseq.text import TextPipeline
 
 
+def require_words(metric: Metric) -> None:
+    """Raise InputError if the metric does not count words."""
+    if metric.name != "WER":
+        raise InputError(
+            f"--confidence is of words that are right or wrong: it goes with --metric wer, not {metric.name}; for text without spaces "
+            "between words, --metric wer --metric-text characters makes characters words"
+        )
+
+
 def judged_words(
     lists: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision, places: Sequence[int] | None = None
 ) -> JudgedWords:
@@ -27,8 +36,7 @@ def judged_words(
     Raises:
         InputError: the metric does not count words.
     """
-    if metric.name != "WER":
-        raise InputError(f"--confidence is of words that are right or wrong: it goes with --metric wer, not {metric.name}")
+    require_words(metric)
     loaded = Decision(decision.rule, decision.scale, _judged_text(metric, decision).load(), tokenize=decision.tokenize)
     return JudgedWords.of(lists.lists if places is None else [lists.lists[place] for place in places], weights, loaded)
 

@@ -14,9 +14,10 @@ import numpy as np
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.metrics import CER, WER, EditRate, Metric, NgramMetric, corpus_score
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.unspaced import takes_clauses
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, parse_steps
-from attlm_fairseq.text.steps import has_cjk
 from attlm_fairseq.text.subwords import SubwordMarks
+from attlm_fairseq.text.unspaced import has_unspaced
 
 AMetric = TypeVar("AMetric", bound=Metric)
 
@@ -28,12 +29,14 @@ WHAT = {
     "remove-punctuation": "case or punctuation",
     "lowercase": "case or punctuation",
     FORM: "the Unicode form",
-    "characters": "how Chinese or Japanese is divided into words",
+    "characters": "how text without spaces is divided into words",
     "join-characters": "spaces between characters",
 }
 EXPLAINED_RATIO = 0.75  # of the errors are left: the others are in what normalisation removes
 NEARLY_EQUAL_RATIO = 1.05  # times the errors that the longest normalisation leaves are as good
 CASE_RATIO = 1.5  # of BLEU or chrF without case to that with it: more than the first words of sentences and names explain
+LOWER_CASE = "in lower case: is their case that of the references? --metric-text lowercase leaves case out"
+ONE_FORM = f"in one Unicode form: --metric-text {FORM}"
 MIN_LISTS = 20
 UNRELATED_RATIO = 0.9  # of the errors against the references of other lists
 FOREIGN = (
@@ -53,11 +56,11 @@ def warn_of_references(lists: Sequence[NbestList], metric: Metric, system: str =
             f"note: {share:.0%} of the errors of the first hypotheses of {system} are in {_what(steps)}: with --metric-text "
             f"{steps} they do not count"
         )
-    elif isinstance(metric, NgramMetric) and (scores := other_case(some, metric)):
-        note(
-            f"WARNING: {metric.name} of the first hypotheses of {system} is {scores[0]:.2f}, and {scores[1]:.2f} in lower case: is "
-            "their case that of the references? --metric-text lowercase leaves case out"
-        )
+    elif isinstance(metric, NgramMetric):
+        for scores, how in ((other_case(some, metric), LOWER_CASE), (other_form(some, metric), ONE_FORM)):
+            if scores:
+                before, after = scores
+                note(f"WARNING: {metric.name} of the first hypotheses of {system} is {before:.2f}, and {after:.2f} {how}")
 
 
 def warn_before_learning(lists: Sequence[NbestList], text: TextPipeline = NO_STEPS) -> None:
@@ -72,6 +75,8 @@ def warn_before_learning(lists: Sequence[NbestList], text: TextPipeline = NO_STE
         marks.add(nbest.hypotheses[0].text)
     if warning := marks.warning_of_corrections():
         note(warning)
+    elif takes_clauses(text.prepared(reference) for nbest in some for reference in nbest.references):
+        note("note: the references have no spaces between words, so corrections take clauses for words: learn with --text characters")
     elif foreign(some):
         note(FOREIGN.format("the lists"))
     elif found := normalisation(some, WER(text=text)):
@@ -93,13 +98,13 @@ def warn_of_other_utterances(lists: Sequence[NbestList], first: Sequence[NbestLi
 
 def normalisation(lists: Sequence[NbestList], metric: EditRate) -> tuple[str, float] | None:
     """Return the text steps with which many errors vanish, and their share; None if most are left with all that are tried."""
-    before = _score(lists, metric)
+    before = _errors(lists, metric)
     after = {}
     for names in _tried(lists, metric):
         steps = tuple(step for step in parse_steps(names).steps if step not in metric.text.steps)
         if steps and metric.text.segmentation is None:
             longer = TextPipeline((*metric.text.steps, *steps))
-            after[longer.steps] = _score(lists, _with_text(metric, longer))
+            after[longer.steps] = _errors(lists, _with_text(metric, longer))
     if not before or not after or min(after.values()) > EXPLAINED_RATIO * before:
         return None
     enough = next(steps for steps, errors in after.items() if errors <= NEARLY_EQUAL_RATIO * min(after.values()))
@@ -108,19 +113,36 @@ def normalisation(lists: Sequence[NbestList], metric: EditRate) -> tuple[str, fl
 
 def other_case(lists: Sequence[NbestList], metric: NgramMetric) -> tuple[float, float] | None:
     """Return the metric of the first hypotheses, and that in lower case, if it is much better; else None."""
-    if metric.ignores_case or metric.text.segmentation is not None:
+    if metric.ignores_case:
         return None
-    lowercase = parse_steps(["lowercase"]).steps
-    before, after = _score(lists, metric), _score(lists, _with_text(metric, TextPipeline((*metric.text.steps, *lowercase))))
-    return (before, after) if after > CASE_RATIO * before else None
+    return _much_better(lists, metric, "lowercase", CASE_RATIO)
+
+
+def other_form(lists: Sequence[NbestList], metric: NgramMetric) -> tuple[float, float] | None:
+    """Return the metric of the first hypotheses, and that in one Unicode form, if it is better; else None."""
+    if all(unicodedata.is_normalized("NFC", text) for text in _texts(lists)):
+        return None
+    return _much_better(lists, metric, FORM, NEARLY_EQUAL_RATIO)
+
+
+def _much_better(lists: Sequence[NbestList], metric: NgramMetric, step: str, ratio: float) -> tuple[float, float] | None:
+    """Return the metric of the first hypotheses, and that with one more text step, if it is ``ratio`` times as good; else None."""
+    if metric.text.segmentation is not None:
+        return None
+    before, after = _score(lists, metric), _score(lists, _with_text(metric, TextPipeline((*metric.text.steps, *parse_steps([step]).steps))))
+    return (before, after) if after > ratio * before else None
+
+
+def _texts(lists: Sequence[NbestList]) -> list[str]:
+    return [text for nbest in lists for text in (nbest.hypotheses[0].text, *nbest.references)]
 
 
 def _tried(lists: Sequence[NbestList], metric: EditRate) -> list[list[str]]:
     """Return the normalisations that may matter for these lists, those with few steps first."""
-    texts = [text for nbest in lists for text in (nbest.hypotheses[0].text, *nbest.references)]
+    texts = _texts(lists)
     forms = [[]] if all(map(partial(unicodedata.is_normalized, "NFC"), texts)) else [[], [FORM]]
     division = DIVISIONS.get(type(metric))
-    divisions = [[], [division]] if division and any(map(has_cjk, texts)) else [[]]
+    divisions = [[], [division]] if division and any(map(has_unspaced, texts)) else [[]]
     tried = [[*form, *names, *divided] for names in ([], *CASE_AND_PUNCTUATION) for form in forms for divided in divisions]
     return sorted(filter(None, tried), key=len)
 
@@ -146,6 +168,11 @@ def foreign(lists: Sequence[NbestList]) -> bool:
     if len(own) < MIN_LISTS:
         return False
     return corpus_score(metric, np.array(own)) >= UNRELATED_RATIO * corpus_score(metric, np.array(others))
+
+
+def _errors(lists: Sequence[NbestList], metric: EditRate) -> float:
+    """Return the number of errors of the first hypotheses; a rate would change with the number of words alone."""
+    return float(sum(metric.statistics([nbest.hypotheses[0].text], nbest.references)[0][0] for nbest in lists))
 
 
 def _score(lists: Sequence[NbestList], metric: Metric) -> float:

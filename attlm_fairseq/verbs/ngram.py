@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from attlm_fairseq.files import TextSource
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.unspaced import takes_clauses
 from attlm_fairseq.scoring import ngram_estimation
 from attlm_fairseq.scoring.ngram_estimation import DEFAULT_NGRAM, NgramOptions, NgramReport
 from attlm_fairseq.verbs.arguments import FilePath, check_file, text_lines
@@ -32,4 +35,10 @@ def estimate_ngram(
         InputError: the text is unreadable, too small or holds n-best lists, the order is not supported, or lmplz is missing or fails.
     """
     check_file(output, None)
-    return ngram_estimation.estimate_ngram(text_lines(text), Path(output), order, options, lmplz)
+    lines = text_lines(text)
+    if isinstance(lines, TextSource) and takes_clauses(lines.head.splitlines()):
+        note(
+            f"note: {lines.name} has no spaces between words, so clauses count as words: `attlm convert {lines.name} --format text "
+            "--to 1best --text characters` divides them"
+        )
+    return ngram_estimation.estimate_ngram(lines, Path(output), order, options, lmplz)

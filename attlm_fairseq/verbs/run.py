@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
 from attlm_fairseq.nbest.corrections.expansion import SCORES
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.features.lm_features import differing_lms, is_lm_feature
-from attlm_fairseq.nbest.metrics import BLEU, TER, Metric
+from attlm_fairseq.nbest.metrics import BLEU, TER, WER, Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -23,13 +24,15 @@ from attlm_fairseq.nbest.run.rescoring import Context, Rescorer
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, measure_lists
-from attlm_fairseq.nbest.unspaced import SPLITS_AT_SPACES, fitting_tokenizer
+from attlm_fairseq.nbest.unspaced import SPLITS_AT_SPACES, fitting_tokenizer, takes_clauses
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.oov import OOVCount, warn_of_oov
 from attlm_fairseq.text import note_texts
 from attlm_fairseq.text.subwords import SubwordMarks
 from attlm_fairseq.verbs.arguments import OnProgress
 from attlm_fairseq.verbs.fit_of_references import warn_of_references
+
+OF_WORDS = {"consensus": "the vote of --consensus", "mbr-wer": "the loss of --mbr wer", "mbr-ter": "the loss of --mbr ter"}
 
 
 @contextmanager
@@ -170,20 +173,28 @@ def _hashes(signature: object, within: bool = False) -> list[str]:
 
 
 def hint_at_tokenizer(references: Iterable[Sequence[str]], metric: Metric, rules: Sequence[str] = ()) -> None:
-    """Log how words are told apart in references that are written without spaces, for the metric and the loss of MBR ``rules``."""
+    """Log how words are told apart in references that are written without spaces, for the metric and the decision ``rules``."""
     bleu = isinstance(metric, BLEU) and metric.tokenize in SPLITS_AT_SPACES
+    of_words = [metric.name] if isinstance(metric, WER | TER) else []
+    of_words += [vote for rule, vote in OF_WORDS.items() if rule in rules]
     loss = "mbr-bleu" in rules and not isinstance(metric, BLEU)
-    if not (bleu or loss or isinstance(metric, TER)):
+    if not (bleu or loss or of_words):
         return
-    tokenizer = fitting_tokenizer(metric.prepared(text) for of_list in references for text in of_list)
+    texts = [metric.prepared(text) for of_list in references for text in of_list]
+    tokenizer = fitting_tokenizer(texts)
     without = "note: the references have no spaces between words, so"
     if tokenizer and bleu:
-        both = tokenizer if tokenizer == "char" else f"{tokenizer} or char"
-        note(f"{without} BLEU takes clauses for words: --bleu-tokenize {both} counts better")
-    if tokenizer and isinstance(metric, TER):
-        note(f"{without} TER takes clauses for words: --metric-text characters counts characters")
+        fitting = dict.fromkeys([*([tokenizer] if _is_installed(tokenizer) else []), "char"])
+        note(f"{without} BLEU takes clauses for words: --bleu-tokenize {' or '.join(fitting)} counts better")
+    if of_words and takes_clauses(texts):
+        takes = "take" if len(of_words) > 1 else "takes"
+        note(f"{without} {', '.join(of_words)} {takes} clauses for words: --metric-text characters counts characters")
     if tokenizer and loss:
         note(f"{without} the loss of --mbr bleu takes clauses for words: --mbr chrf does not")
+
+
+def _is_installed(tokenizer: str) -> bool:
+    return tokenizer != "ja-mecab" or find_spec("MeCab") is not None
 
 
 def warn_of_subwords(lists: Iterable[NbestList], metric: Metric) -> None:

@@ -35,7 +35,7 @@ from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem, tune_system
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress
-from attlm_fairseq.verbs.calibration import fit
+from attlm_fairseq.verbs.calibration import fit, require_words
 from attlm_fairseq.verbs.candidates import expanded_for_tuning
 from attlm_fairseq.verbs.configuration import LM, metric_of, run_config
 from attlm_fairseq.verbs.exposure import warn_of_seen_references
@@ -114,6 +114,8 @@ def _measured(
     read: list[NbestList], metric: Metric, run: RunConfig, options: TuneOptions, on_progress: OnProgress, groups: np.ndarray | None
 ) -> tuple[Measurement, list[str]]:
     """Return the scored lists and the features to tune, and log unusual features. With a context, lists are scored twice."""
+    if options.confidence:
+        require_words(metric)
     lm_features = _lm_features(run, options.features)
     context = None if run.context is None else Context(run.context)  # first pass: the context of a list is the 1-best texts as read
     found = measure(read, metric, run, lm_features, on_progress, context, groups, options.rules)

@@ -219,6 +219,7 @@ class MetricChoice:
     bleu_tokenize: str | None
     metric: str | None = None
     ter_case_sensitive: bool = False
+    cer_without_spaces: bool = False
 
     def of_folder(self) -> RunConfig:
         """Return a run that has nothing but the metric of the folder's ``attlm.toml``, unless ``--metric`` is given; log which."""
@@ -248,13 +249,16 @@ class MetricChoice:
             raise InputError(f"--bleu-tokenize is for --metric bleu, not for {name}; --metric-text says what {name} is to see")
         if self.ter_case_sensitive and name != "ter":
             raise InputError(f"--ter-case-sensitive is for --metric ter; {name} is case-sensitive unless --metric-text has lowercase")
+        if self.cer_without_spaces and name != "cer":
+            raise InputError(f"--cer-without-spaces is for --metric cer, not for {name}")
         spec = MetricSpec(name) if self.metric or name != run.metric.name else run.metric
         text = self.metric_text if given_option("metric_text") else spec.text
         for line in remarks([text.load()]):
             note(line)
         of_bleu = {"tokenize": self.bleu_tokenize} if self.bleu_tokenize else {}
         of_ter = {"lowercase": False} if self.ter_case_sensitive else {}
-        options = {**spec.options, **of_bleu, **of_ter}
+        of_cer = {"spaces": False} if self.cer_without_spaces else {}
+        options = {**spec.options, **of_bleu, **of_ter, **of_cer}
         if self.metric:  # may be a program
             return make_metric(name, text=text, **options)
         return metric_of(None, replace(run, metric=MetricSpec(name, text, options)))
@@ -275,6 +279,11 @@ def metric_options(choice: bool = True) -> Decorator:
             "Of several references the one with the highest number counts. Default: that of attlm.toml, else wer.",
         ),
         cloup.option("--ter-case-sensitive", is_flag=True, help="Make TER case-sensitive. By default it ignores case, as in sacreBLEU."),
+        cloup.option(
+            "--cer-without-spaces",
+            is_flag=True,
+            help="Leave spaces out of CER, as is usual for Chinese, Japanese and Thai. By default they count.",
+        ),
     )
     return grouped(
         "Metric" if choice else "Comparison of texts",

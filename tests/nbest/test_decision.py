@@ -380,6 +380,21 @@ def test_a_consensus_keeps_case_unless_a_later_step_may_depend_on_it(steps, writ
     assert decide(NbestList("0", hypotheses), {}, Decision("consensus", 0.0, parse_steps(steps))).hypotheses[0].text == written
 
 
+@pytest.mark.parametrize(
+    ("texts", "answer", "rank"),
+    [
+        (["我去香港吧", "我去相港吧", "他去香港吧"], "我去香港吧", 1),
+        (["我去相港吧", "他去香港吧", "他去香巷吧"], "他去香港吧", 2),
+        (["我去香港x", "他去相港吧", "他去香巷吧"], "他去香港吧", 0),
+        (["我 去 香 港", "他 去 相 港", "他 去 香 巷"], "他 去 香 港", 0),
+    ],
+)
+def test_a_consensus_of_characters_is_joined_as_the_list_is(texts, answer, rank):
+    hypotheses = [Hypothesis(text, rank=place) for place, text in enumerate(texts, 1)]
+    [found] = decide(NbestList("0", hypotheses), {}, Decision("consensus", 0.0, parse_steps(["characters"]))).hypotheses
+    assert (found.text, found.rank) == (answer, rank)
+
+
 def test_a_new_text_has_the_case_of_the_earliest_hypothesis_with_its_words():
     hypotheses = [Hypothesis(text, rank=i) for i, text in enumerate(["A x C d", "a B y D", "z b c D"], 1)]
     answer = decide(NbestList("0", hypotheses), {}, Decision("consensus", 0.0, parse_steps(["lowercase"]))).hypotheses[0]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import gc
 import gzip
 import hashlib
+import lzma
 import math
+import os
 import pickle
 import shutil
 import subprocess
@@ -19,6 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attlm_fairseq import magic
 from attlm_fairseq.checkpoints.vocabulary import EOS, SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.decoding.ngram_tokens import NgramTokens
 from attlm_fairseq.errors import InputError
@@ -179,6 +183,26 @@ def test_compressed_and_binary_models_score_the_same(arpa, binary, scorer, tmp_p
     for path in (binary, compressed):
         assert KenLMScorer(path).score(sentences) == scorer.score(sentences)
         assert read_ngram_counts(path) == (6, 5)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_kenlm_without_zlib_reads_compressed_models_too(pack, arpa, scorer, tmp_path, monkeypatch):
+    def without_zlib(path, config, model=kenlm.Model):
+        if Path(os.fsdecode(path)).read_bytes().startswith((magic.GZIP, magic.BZIP2, magic.XZ)):
+            raise OSError("This looks like a gzip file but gzip support was not compiled in.")
+        return model(path, config)
+
+    monkeypatch.setattr(kenlm, "Model", without_zlib)
+    packed = tmp_path / "lm.arpa.packed"
+    packed.write_bytes(pack(arpa.read_bytes()))
+    sentences = [["a", "b"], [], ["b", "unseen", "a\u00a0b", "a"]]
+    assert KenLMScorer(packed).score(sentences) == scorer.score(sentences)
+    packed.write_bytes(pack(b"hello\n"))
+    with pytest.raises(InputError, match=r"lm.arpa.packed: cannot be loaded as an ARPA file or a KenLM binary file: .*hello"):
+        KenLMScorer(packed)
+    packed.write_bytes(pack(arpa.read_bytes())[:-10])
+    with pytest.raises(InputError, match=r"lm.arpa.packed: cannot be loaded as an ARPA file or a KenLM binary file: "):
+        KenLMScorer(packed)
 
 
 def test_loading_says_nothing(arpa, capfd):

@@ -89,9 +89,9 @@ def test_one_step_is_told_where_it_is_enough(change, steps):
         ("cer", "mu\u0308nchen", "münchen", "unicode:nfc", "the Unicode form"),
         ("wer", "Mu\u0308nchen", "münchen", "unicode:nfc,lowercase", "the Unicode form and case or punctuation"),
         ("cer", "天 地 人 山", "天地人水", "join-characters", "spaces between characters"),
-        ("wer", "天 地 人 山", "天地人水", "characters", "how Chinese or Japanese is divided into words"),
-        ("wer", "天地人山水火", "天地人火水火", "characters", "how Chinese or Japanese is divided into words"),
-        ("wer", "天地人\uff0c山水火", "天 地 人 山 水 火", "remove-punctuation,characters", "case or punctuation and how Chinese"),
+        ("wer", "天 地 人 山", "天地人水", "characters", "how text without spaces is divided into words"),
+        ("wer", "ไป ตลาด นา", "ไปตลาดมา", "characters", "how text without spaces is divided into words"),
+        ("wer", "天地人\uff0c山水火", "天 地 人 山 水 火", "remove-punctuation,characters", "case or punctuation and how text without"),
     ],
 )
 def test_errors_of_the_unicode_form_and_of_spaces_are_told(metric, hypothesis, reference, steps, what):
@@ -163,12 +163,34 @@ def test_another_case_is_told_of_metrics_of_translation(metric):
     assert lines == []
 
 
+@pytest.mark.parametrize("metric", ["bleu", "chrf"])
+def test_another_unicode_form_is_told_of_metrics_of_translation(metric):
+    accented = [
+        replace(nbest, hypotheses=[replace(nbest.hypotheses[0], text=nbest.hypotheses[0].text.replace("e", "e\u0301"))], references=own)
+        for nbest in made()
+        for own in [tuple(text.replace("e", "\u00e9") for text in nbest.references)]
+    ]
+    [line] = [line for line in told(accented, metric) if "Unicode" in line]
+    assert line.endswith(" in one Unicode form: --metric-text unicode:nfc")
+    with collected() as lines:
+        warn_of_references(accented, make_metric(metric, text=parse_steps(["unicode:nfc"])))
+    assert lines == []
+
+
+def test_words_of_text_without_spaces_are_not_told_to_be_divided_otherwise():
+    """One error more or less of whole sentences is none of how they are divided: more errors are of characters."""
+    lists = [NbestList(str(number), [Hypothesis("天地人山水火", {}, 1)], ("天地人火水火",)) for number in range(5)]
+    assert told(lists) == []
+
+
 @pytest.mark.parametrize(
     ("metric", "told"),
     [
-        ("bleu", ["BLEU takes clauses for words: --bleu-tokenize zh"]),
-        ("chrf", ["the loss of --mbr bleu takes clauses for words: --mbr chrf does not"]),
-        ("ter", ["TER takes clauses for words: --metric-text characters", "the loss of --mbr bleu"]),
+        ("wer", ["WER, the vote of --consensus take clauses for words: --metric-text characters", "the loss of --mbr bleu"]),
+        ("cer", ["the vote of --consensus takes clauses for words: --metric-text characters", "the loss of --mbr bleu"]),
+        ("bleu", ["BLEU takes clauses for words: --bleu-tokenize zh", "the vote of --consensus"]),
+        ("chrf", ["the vote of --consensus", "the loss of --mbr bleu takes clauses for words: --mbr chrf does not"]),
+        ("ter", ["TER, the vote of --consensus take clauses for words: --metric-text characters", "the loss of --mbr bleu"]),
     ],
 )
 def test_clauses_that_would_be_taken_for_words_are_told(metric, told):
@@ -178,7 +200,7 @@ def test_clauses_that_would_be_taken_for_words_are_told(metric, told):
         reference = "".join(letters.choices("我们今天去北京看朋友吃饭学习中文", k=14))
         lists.append(NbestList(str(number), [Hypothesis(f"{reference[:5]}很{reference[6:]}", {"s": -1.5}, 1)], (reference,)))
     with collected() as lines:
-        attlm.tune(lists, metric=metric, options=attlm.TuneOptions(rules=["mbr-bleu"], folds=0))
+        attlm.tune(lists, metric=metric, options=attlm.TuneOptions(rules=["mbr-bleu", "consensus"], folds=0))
     found = [line for line in lines if "clauses" in line]
     assert len(found) == len(told)
     assert all(part in line for part, line in zip(told, found, strict=True))

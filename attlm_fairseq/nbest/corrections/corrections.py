@@ -31,7 +31,7 @@ from attlm_fairseq.nbest.corrections.table_file import Table, read_table, write_
 from attlm_fairseq.nbest.corrections.written import check_steps, usual_forms
 from attlm_fairseq.nbest.fingerprints import COMMON_SHARE, LEARNED_SHARE, TABLE_HASHES, fingerprint
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
+from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, parse_steps
 from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
 SEARCH_ORDER = 4
@@ -287,8 +287,11 @@ def learn_corrections(
 
 
 def without_table() -> Corrections:
-    """Return corrections without a table and an LM: for a phrase list or a neural corrector alone."""
-    return Corrections(PhraseTable({}, {}), NumberChannel(), LetterChannel(), None)
+    """Return corrections without a table and an LM: for a phrase list or a neural corrector alone.
+
+    They compare words and, in scripts without spaces between words, characters.
+    """
+    return Corrections(PhraseTable({}, {}), NumberChannel(), LetterChannel(), None, text=parse_steps(["characters"]))
 
 
 def in_batches(lists: Iterable[NbestList]) -> Iterator[list[NbestList]]:

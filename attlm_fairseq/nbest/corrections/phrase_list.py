@@ -12,6 +12,7 @@ import numpy as np
 
 from attlm_fairseq.nbest.corrections.search import Edge
 from attlm_fairseq.text.phrases import Phrase, PhraseList, punctuation, spelling_key
+from attlm_fairseq.text.unspaced import CHARACTER, divided
 
 FROM_LIST = "list"  # the kind of a rule that a phrase of the list makes
 MIN_SIMILARITY = 0.6  # 1 - edits / letters of the longer spelling
@@ -37,12 +38,13 @@ class SimilarPhrases(PhraseList):
         """
         for end in range(begin + 1, min(begin + MAX_SPELLED, last) + 1):
             stretch = tuple(words[begin:end])
-            if len(stretch) > self.longest + EXTRA_WORDS and not all(len(word) == 1 for word in stretch):
+            if len(stretch) > self.longest + EXTRA_WORDS and not all(len(word) == 1 or CHARACTER.fullmatch(word) for word in stretch):
                 break
             for place, similarity in self._similar(stretch):
                 phrase = _in_place_of(stretch, self.phrases[place].words)
-                if phrase is not None and phrase != stretch:
-                    yield Edge(begin, end, phrase, SHARPNESS * (similarity - 1.0), (FROM_LIST, " ".join(stretch), " ".join(phrase)))
+                target = None if phrase is None else _as_divided(phrase, stretch)
+                if phrase is not None and target is not None and target != stretch:
+                    yield Edge(begin, end, target, SHARPNESS * (similarity - 1.0), (FROM_LIST, " ".join(stretch), " ".join(phrase)))
 
     def _similar(self, stretch: tuple[str, ...]) -> Iterable[tuple[int, float]]:
         """Return the phrases that are spelled like a stretch, with or without what is written before and after it."""
@@ -91,6 +93,11 @@ class SimilarPhrases(PhraseList):
             if similar[row] >= MIN_SIMILARITY:
                 best.setdefault(int(places[low + row]), float(similar[row]))
         return tuple(list(best.items())[:OFFERED])
+
+
+def _as_divided(phrase: tuple[str, ...], stretch: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a phrase divided into characters, if what it is to replace is divided so: Chinese and other scripts without spaces."""
+    return tuple(divided(" ".join(phrase)).split()) if all(map(CHARACTER.fullmatch, stretch)) else phrase
 
 
 def _in_place_of(stretch: tuple[str, ...], phrase: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -8,6 +8,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from attlm_fairseq.errors import InputError
@@ -16,8 +17,10 @@ from attlm_fairseq.nbest.corrections.phrase_list import FROM_LIST
 from attlm_fairseq.nbest.corrections.search import Edge
 from attlm_fairseq.text.phrases import NOT_PUNCTUATION
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
+from attlm_fairseq.text.steps import turkish_upper
+from attlm_fairseq.text.unspaced import CHARACTER, divided, has_unspaced, tightened
 
-WORD_BY_WORD = ("unicode", "lowercase", "uppercase", "remove-punctuation")  # steps that see no other word
+WORD_BY_WORD = ("unicode", "lowercase", "uppercase", "remove-punctuation", "characters")  # steps that see no other word
 APOSTROPHES = ("'", "\u2019")
 SENTENCE_ENDS = ".?!\u3002\uff1f\uff01\u061f"
 USUAL = 0.5  # share of the occurrences that are written in one way, at least
@@ -61,7 +64,7 @@ class Written:
             gaps[-1] += " " if gaps[-1] or words else ""
             found = steps.words(token)
             words += found
-            parts = _parts(token, found, steps)
+            parts = _divided_parts(token, found, steps)
             gaps[-1] += parts[0]
             for surface, gap in zip(parts[1::2], parts[2::2], strict=True):
                 written.append(surface)
@@ -79,7 +82,7 @@ class Written:
         text = self._text(edges)
         compared = [word for edge in edges for word in edge.target][1:-1]
         plain = unbounded(compared)
-        return text if not self.steps.steps or self.steps.words(text) == plain.split() else plain
+        return text if not self.steps.steps or self.steps.words(text) == plain.split() else self._spaced(plain)
 
     def rewritten(self, words: Sequence[str]) -> str:
         """Return the text with other ``words``, as a derivation from the words that differ would make it."""
@@ -95,25 +98,27 @@ class Written:
         text, gap = "", ""  # what is written, and what comes before the next word
         place = 0  # of the first word that is not written yet
         last = len(self.words) - 1
+        space = "" if self._is_unspaced else " "
         for begin, end, new in (change for edge in edges if edge.rule is not None for change in self._changes(edge)):
             if place < begin:
-                text += gap + self._kept(place, begin)
-                gap = self.gaps[begin - 1]
+                text, gap = _followed(text, gap, self._kept(place, begin)), self.gaps[begin - 1]
             if begin == end:
-                text, gap = text + _inserted(gap, new, begin == 1, end == last), ""
+                text, gap = _followed(text, "", _inserted(gap, new, begin == 1, end == last, space)), ""
             elif new:
-                text, gap = text + gap + new, self.gaps[end - 1]
+                text, gap = _followed(text, gap, new), self.gaps[end - 1]
             else:
-                gap = _removed(gap, self.gaps[end - 1], begin == 1, end == last)
+                gap = _removed(gap, self.gaps[end - 1], begin == 1, end == last, space)
             place = end
-        return self._ended(" ".join((text + gap + self._kept(place, last + 1)).split()))
+        return self._ended(" ".join(_followed(text, gap, self._kept(place, last + 1)).split()))
 
     def _changes(self, edge: Edge) -> list[tuple[int, int, str]]:
         """Return what an edge changes: words ``[begin, end)`` become a text. The context of a phrase stays."""
         source, target = self.words[edge.begin : edge.end], edge.target
         if edge.rule is not None and edge.rule[0] == FROM_LIST:
             spelled = edge.rule[2]
-            return [(edge.begin, edge.end, spelled.upper() if self._case is str.upper else spelled)]
+            if not self._is_unspaced and all(map(CHARACTER.fullmatch, source)):
+                spelled = " ".join(divided(spelled).split())
+            return [(edge.begin, edge.end, self._recased(spelled, str.upper) if self._case is str.upper else spelled)]
         most = min(len(source), len(target))
         first = next((i for i in range(most) if source[i] != target[i]), most)
         last = next((i for i in range(most - first) if source[-1 - i] != target[-1 - i]), most - first)
@@ -127,10 +132,33 @@ class Written:
 
     def _with_case(self, begin: int, end: int, new: str) -> str:
         """Return words in the case in which the words from ``begin`` to ``end`` are written, where the steps have changed it."""
-        new = self._case(" ".join([self.usual[word].form if word in self.usual else word for word in new.split()]))
+        new = " ".join([self.usual[word].form if word in self.usual else word for word in new.split()])
+        new = self._spaced(self._recased(new, self._case))
         first = self.written[begin][:1] if begin < end else ""
         is_capital = first.isupper() and (first != self.words[begin][:1] or self._case is str.lower)
-        return new[:1].upper() + new[1:] if is_capital else new
+        return self._capitalised(new) if is_capital else new
+
+    def _spaced(self, new: str) -> str:
+        """Return new words with the spaces that this text has between characters of scripts without spaces, if the steps divide these."""
+        if not has_unspaced(new) or all(step.name != "characters" for step in self.steps.steps):
+            return new
+        return tightened(new) if self._is_unspaced else " ".join(divided(new).split())
+
+    @cached_property
+    def _is_unspaced(self) -> bool:
+        """Return whether characters that count as words stand next to each other. That of a single word cannot be told, and is assumed."""
+        inner = self.gaps[1:-1]
+        return "" in inner or (not inner and has_unspaced(self.written[1] if len(self.written) > 2 else "") is not None)
+
+    def _capitalised(self, text: str) -> str:
+        return self._recased(text[:1], str.upper) + text[1:]
+
+    def _recased(self, text: str, case: Callable[[str], str]) -> str:
+        """Return a text in another case, as far as the steps lead back from it: ``\u00df`` and ``SS`` are not the same to them."""
+        for function in (case, turkish_upper if case is str.upper else case):
+            if self.steps.words(function(text)) == self.steps.words(text):
+                return function(text)
+        return "".join([case(sign) if self.steps.words(case(sign)) == self.steps.words(sign) else sign for sign in text])
 
     def inside(self) -> Iterator[tuple[str, str]]:
         """Yield each word with how it is written, but for the first of a sentence, and none of a text of capitals."""
@@ -153,11 +181,11 @@ class Written:
             return text
         opening, closing = self.gaps[0], self.gaps[-1]
         inner = text.removeprefix(opening).removesuffix(closing)
-        if not self.steps.words(DANGLING):
+        if not self.steps.words(DANGLING) and not self._kept(1, len(self.words) - 1).endswith(tuple(DANGLING)):
             inner = inner.rstrip(DANGLING + " ")
         first = self.written[1][:1] if len(self.words) > 2 else ""
         if first.isupper() and first != self.words[1][:1]:
-            inner = inner[:1].upper() + inner[1:]
+            inner = self._capitalised(inner)
         return f"{opening}{inner}{closing}" if inner else text
 
 
@@ -183,6 +211,19 @@ def usual_forms(lists: Iterable[Sequence[str]], steps: TextPipeline) -> dict[str
         if form != word and share > USUAL and steps.words(form) == [word]:
             found[word] = UsualForm(form, math.log(share), count)
     return found
+
+
+def _divided_parts(token: str, words: Sequence[str], steps: TextPipeline) -> list[str]:
+    """Return the parts of a token as ``_parts`` does, where words may stand next to each other: characters of scripts without spaces."""
+    pieces = divided(token).split() if has_unspaced(token) else []
+    if len(pieces) > 1 and len(words) > 1:
+        parts = [""]
+        for piece in pieces:
+            gap, *more = _parts(piece, steps.words(piece), steps)
+            parts = [*parts[:-1], parts[-1] + gap, *more]
+        if [word for surface in parts[1::2] for word in steps.words(surface)] == list(words):
+            return parts
+    return _parts(token, words, steps)
 
 
 def _parts(token: str, words: Sequence[str], steps: TextPipeline) -> list[str]:
@@ -219,24 +260,35 @@ def _joins_anything(sign: str, before: str, after: str) -> bool:
     return before.isalnum() and after.isalnum()
 
 
-def _inserted(gap: str, new: str, at_begin: bool, at_end: bool) -> str:
-    """Return a gap with words inserted. They take the place of a sign that stands for a word, such as ``%`` and ``&``."""
+def _followed(text: str, gap: str, more: str) -> str:
+    """Return a text with what follows it, and a space if two words would become one."""
+    one = not gap and text[-1:].isalnum() and more[:1].isalnum() and not has_unspaced(text[-1] + more[0])
+    return f"{text} {more}" if one else text + gap + more
+
+
+def _inserted(gap: str, new: str, at_begin: bool, at_end: bool, space: str) -> str:
+    """Return a gap with words inserted. They take the place of a sign that stands for a word, such as ``%`` and ``&``.
+
+    ``space`` is what the text has between words: nothing in scripts without spaces.
+    """
     if any(sign in NOT_PUNCTUATION for sign in gap):
         kept = "".join(sign for sign in gap if sign not in NOT_PUNCTUATION)
-        return f" {new} {kept}"
+        return f"{space}{new}{space}{kept}"
     if at_begin:
-        return f"{gap}{new} "
+        return f"{gap}{new}{space}"
     if at_end:
-        return f" {new}{gap}"
-    return f"{gap}{new} " if gap.endswith(" ") else f" {new} "
+        return f"{space}{new}{gap}"
+    if gap.endswith(" "):
+        return f"{gap}{new} "
+    return f" {new} " if space else f"{gap}{new}"
 
 
-def _removed(before: str, after: str, at_begin: bool, at_end: bool) -> str:
+def _removed(before: str, after: str, at_begin: bool, at_end: bool, space: str) -> str:
     """Return one gap for the two around words that are removed."""
     if at_begin or at_end:
         return before if at_begin else after
     if any(map(_opens, before)):
-        return " "
+        return space
     return before if before.strip() and not after.strip() else after
 
 

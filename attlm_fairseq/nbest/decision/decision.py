@@ -144,7 +144,7 @@ def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -
     - ``mbr-..``: sorted by risk; ``total`` is minus the risk.
     - ``consensus``: only the answer, without scores. Its rank is that of the hypothesis with the same text, or 0 for a new
       text. With text steps, the text is written as after them, but without ``lowercase`` (``written_text``). Words that differ only in
-      case take the form of the earliest hypothesis.
+      case take the form of the earliest hypothesis. Characters that were divided to vote are joined if the list has them so.
     """
     if decision.keep_incomplete and is_incomplete(nbest, weights):
         return replace(nbest, hypotheses=sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank))
@@ -164,7 +164,8 @@ def _rule_over_texts(decision: Decision, texts: Sequence[Sequence[str]], sources
             return LeastRisk(texts, decision.loss.losses_within(compared, sources))
         return LeastRisk(texts, [pairwise_losses(of_list, decision.loss) for of_list in compared])
     written = written_text(decision.text)
-    return Vote(compared, [[written.prepared(text) for text in of_list] for of_list in texts])
+    divides = any(step.name == "characters" for step in written.steps)
+    return Vote(compared, [[written.prepared(text) for text in of_list] for of_list in texts], texts if divides else None)
 
 
 class Decider:

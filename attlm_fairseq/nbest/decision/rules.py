@@ -15,6 +15,7 @@ from attlm_fairseq.nbest.decision.mbr import expected_losses, least_risk
 from attlm_fairseq.nbest.decision.posterior import posteriors
 from attlm_fairseq.nbest.decision.rover import confusion_network, disputed, vote, winner
 from attlm_fairseq.nbest.nbest_list import Hypothesis
+from attlm_fairseq.text.unspaced import rejoined
 
 
 class Rule(Protocol):
@@ -57,8 +58,11 @@ class LeastRisk:
 class Vote:
     """The most probable words, slot by slot of a confusion network of the ``compared`` texts, as they stand in the ``written`` ones."""
 
-    def __init__(self, compared: Sequence[Sequence[str]], written: Sequence[Sequence[str]]) -> None:
-        self._written = written
+    def __init__(
+        self, compared: Sequence[Sequence[str]], written: Sequence[Sequence[str]], divided: Sequence[Sequence[str]] | None = None
+    ) -> None:
+        """``divided``: the hypotheses as read, if characters of scripts without spaces were divided to vote; answers join them again."""
+        self._written, self._divided = written, divided
         self._networks = [confusion_network(of_list) for of_list in compared]
         self._disputed = [disputed(network) for network in self._networks]
         self._winners: list[dict[bytes, str]] = [{} for _ in compared]  # by votes: other totals often make the same
@@ -71,12 +75,15 @@ class Vote:
         for i, of_list in zip(lists, np.split(votes, np.cumsum(counts)[:-1]), strict=True):
             winners, key = self._winners[i], of_list.tobytes()
             if key not in winners:
-                winners[key] = winner(self._networks[i], of_list, self._written[i])
+                winners[key] = self._joined(i, winner(self._networks[i], of_list, self._written[i]))
             found.append(winners[key])
         return found
 
     def decided(self, hypotheses: Sequence[Hypothesis], totals: np.ndarray, scale: float) -> list[Hypothesis]:
         """Return the answer of the first list alone, with the rank of the hypothesis whose text it is, else 0."""
         [text] = self.answers([0], totals[None], scale)
-        written = self._written[0]
+        written = [self._joined(0, text) for text in self._written[0]]
         return [Hypothesis(text, rank=hypotheses[written.index(text)].rank if text in written else 0)]
+
+    def _joined(self, i: int, text: str) -> str:
+        return text if self._divided is None else rejoined(text, self._divided[i])

@@ -11,9 +11,12 @@ import pytest
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.alignment import bounded
 from attlm_fairseq.nbest.corrections.corrections import without_table
-from attlm_fairseq.nbest.corrections.phrase_list import MIN_SIMILARITY, SimilarPhrases
+from attlm_fairseq.nbest.corrections.phrase_list import MIN_SIMILARITY, SHARPNESS, SimilarPhrases
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.text.phrases import MAX_PHRASES, folded, punctuation, spelling_key
+from attlm_fairseq.text.pipeline import NO_STEPS
+
+SCHOOL = "\u0e42\u0e23\u0e07\u0e40\u0e23\u0e35\u0e22\u0e19"  # in Thai
 
 
 def listed(tmp_path: Path, text: str) -> SimilarPhrases:
@@ -32,6 +35,31 @@ def test_a_stretch_spelled_like_a_phrase_is_offered(tmp_path: Path) -> None:
     assert texts["between podgorica and the skadar lake"]["phrases"] == 1 + 2 * 2
     assert texts["between podgorika and the skadaar lake"]["phrases"] == 0
     assert texts["between podgorica and the skadaar lake"]["corrections"] < 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("我在乌鲁木其开会", "我在乌鲁木齐开会"),
+        ("我 在 乌 鲁 木 其 开 会", "我 在 乌 鲁 木 齐 开 会"),
+        ("我 在 乌鲁 木其 开会", "我 在 乌鲁木齐 开会"),
+        ("他用学习Pyton。", "他用学习 Python。"),
+        (f"\u0e40\u0e02\u0e32{SCHOOL[:-1]}\u0e13", f"\u0e40\u0e02\u0e32{SCHOOL}"),
+    ],
+)
+def test_phrases_are_offered_inside_text_without_spaces(text, expected, tmp_path: Path) -> None:
+    phrases = listed(tmp_path, f"乌鲁木齐\n学习 Python\n{SCHOOL}\n")
+    expanded = replace(without_table(), phrase_list=phrases).expand(list_of(text))
+    assert expanded.hypotheses[1].text == expected
+    assert expanded.hypotheses[1].scores["phrases"] > expanded.hypotheses[0].scores["phrases"] == 0.0
+
+
+def test_a_table_without_steps_divides_phrases_as_the_list_is(tmp_path: Path) -> None:
+    """Its LM knows characters, not the phrase as one word."""
+    channel = replace(without_table(), text=NO_STEPS, phrase_list=listed(tmp_path, "乌鲁木齐\n"))
+    found = [hypothesis.text for hypothesis in channel.expand(list_of("我 在 乌 鲁 木 其 开 会")).hypotheses]
+    assert "我 在 乌 鲁 木 齐 开 会" in found
+    assert not any("乌鲁木齐" in text for text in found)
 
 
 def test_other_spellings_are_offered_under_the_phrase(tmp_path: Path) -> None:
@@ -159,12 +187,15 @@ def test_the_spellings_of_a_repeated_phrase_are_joined(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("phrase", "text"), [("KLM", "fly k l m to boston"), ("\u5317\u4eac\u5927\u5b66", "\u6211 \u5728 \u5317 \u4eac \u5927 \u5b66")]
+    ("phrase", "text", "end", "target", "log_prob"),
+    [
+        ("KLM", "fly k l m to boston", 5, ["KLM"], 0.0),
+        ("\u5317\u4eac\u5927\u5b66", "a b \u5317 \u4eac \u5927 \u96ea", 7, ["\u5317", "\u4eac", "\u5927", "\u5b66"], -0.25 * SHARPNESS),
+    ],
 )
-def test_words_of_one_letter_may_be_any_number(phrase, text, tmp_path):
+def test_words_of_one_letter_may_be_any_number(phrase, text, end, target, log_prob, tmp_path):
     (tmp_path / "phrases").write_text(f"{phrase}\n", encoding="utf-8")
     words = ["<s>", *text.split(), "</s>"]
-    edges = SimilarPhrases.load(tmp_path / "phrases").edges(words, words.index("k" if "k" in words else "\u5317"), len(words) - 1)
-    found = {edge.end: edge for edge in edges if edge.target == (phrase,)}
-    whole = words.index("m" if "m" in words else "\u5b66") + 1
-    assert found[whole].log_prob == 0.0
+    begin = words.index("k" if "k" in words else "\u5317")
+    [edge] = [edge for edge in SimilarPhrases.load(tmp_path / "phrases").edges(words, begin, len(words) - 1) if edge.end == end]
+    assert (list(edge.target), edge.log_prob, edge.rule[2]) == (target, log_prob, phrase)

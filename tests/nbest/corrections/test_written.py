@@ -17,6 +17,7 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.text import text_pipeline
 
 STEPS = text_pipeline("remove-punctuation,lowercase")
+CHARACTERS = text_pipeline("remove-punctuation,lowercase,characters")
 OPTIONS = attlm.TuneOptions(folds=3, restarts=1)
 TEXT = '"Well-known, U.S. Flights -- from Bost On to Denver.'
 
@@ -41,8 +42,10 @@ def corrected(text, *changes, steps=STEPS, kind="phrase"):
 def test_the_words_are_those_of_the_steps():
     generator = random.Random(3)
     for _ in range(300):
-        text = "".join(generator.choice("aB'é \u2019-.,$ <s>\u00a0\u0301ﬁI") for _ in range(generator.randrange(25)))
-        for steps in (text_pipeline(""), STEPS, text_pipeline("unicode:nfkc,lowercase"), text_pipeline("uppercase")):
+        text = "".join(
+            generator.choice("aB'é \u2019-.,$ <s>\u00a0\u0301ﬁI字か\u3099。\u0e19\u0e49\u0e33") for _ in range(generator.randrange(25))
+        )
+        for steps in map(text_pipeline, ("", STEPS, "unicode:nfkc,lowercase", "uppercase", "lowercase,characters", CHARACTERS)):
             written = Written.of(text, steps)
             assert written.words == tuple(bounded(steps.prepared(text)))
             kept = [Edge(place, place + 1, (word,), 0.0) for place, word in enumerate(written.words)]
@@ -92,7 +95,9 @@ def test_case_and_punctuation_stay(source, target, expected):
         ("May twenty-seven.", [("twenty seven", "twenty and seven")], "May twenty and seven."),
         ("A.", [("a", "hey")], "Hey."),
         ("NASA", [("nasa", "nassau")], "Nassau"),
-        ("DIE STRASSE.", [("die strasse", "die straße")], "die straße"),  # no case of these words is this text
+        ("DIE STRASSE.", [("die strasse", "die straße")], "DIE STRAßE."),  # no capital is still \u00df to the steps
+        ("ER FÄHRT NACH GISSEN AM MONTAG.", [("gissen", "gießen")], "ER FÄHRT NACH GIEßEN AM MONTAG."),
+        ("Algaz gitti.", [("algaz", "\u0131lgaz")], "\u0131lgaz gitti."),  # I is not \u0131 to the step lowercase
         ("“No?” he said", [("no", "know")], "“Know?” he said"),
         ("¿Qué tal?", [("qué", "como")], "¿Como tal?"),
         ("I [noise] a flight, [laughter].", [("noise", "need")], "I need a flight, [laughter]."),
@@ -108,6 +113,38 @@ def test_words_from_elsewhere_are_written_like_the_text():
     written = Written.of("Show flights from Bost On, please.", STEPS)
     assert written.rewritten(tuple(bounded("show me the flights from boston please"))) == "Show me the flights from Boston, please."
     assert written.rewritten(written.words) == "Show flights from Bost On, please."
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "expected"),
+    [
+        ("我用iPhone在乌鲁木其\uff0c开会。", "我 用 iphone 在 乌 鲁 木 齐 市 开 大 会", "我用iPhone在乌鲁木齐市\uff0c开大会。"),
+        ("我用iPhone在乌鲁木其\uff0c开会。", "他 我 用 iphone x 在 乌 鲁 开 会 吧", "他我用iPhone x在乌鲁\uff0c开会吧。"),
+        ("我用iPhone开会。", "hey 我 用 new york 会 ok bye", "hey我用new york会ok bye。"),
+        ("我 在 乌 鲁 木 其 开 会", "我 在 乌 鲁 木 齐 市 开 大 会", "我 在 乌 鲁 木 齐 市 开 大 会"),
+        ("我们 在 乌鲁 木其 开会", "我 们 在 乌 鲁 木 齐 市 开 会", "我们 在 乌鲁 木齐市 开会"),
+        ("会", "会 吧", "会吧"),
+        ("NASA会", "nasa 会 吧", "NASA会吧"),
+    ],
+)
+def test_characters_are_written_as_the_text_has_them(text, words, expected):
+    written = Written.of(text, CHARACTERS)
+    assert written.words == tuple(bounded(CHARACTERS.prepared(text)))
+    assert written.rewritten(tuple(bounded(words))) == expected
+
+
+def test_corrections_of_text_without_spaces(tmp_path):
+    """They compare characters, and the candidates are written as the lists are: unspaced, or in characters."""
+    pairs = [(f"{who}去相港{what}。", f"{who}去香港{what}。") for who in ("我们", "小李", "她") for what in ("买苹果", "开会", "看朋友")]
+    with collected() as lines:
+        attlm.learn_corrections(lists_of(*pairs), text="characters").save(tmp_path / "c.tsv")
+        assert lines == []
+        attlm.learn_corrections(lists_of(*pairs))
+    assert "note: the references have no spaces between words, so corrections take clauses for words: learn with --text characters" in lines
+    loaded = Corrections.load(tmp_path / "c.tsv")
+    for text in ("老王去{}港。", "老 王 去 {} 港 。", "用iPhone去{}港"):
+        found = loaded.expand(NbestList("0", [Hypothesis(text.format("相"), {"am": -1.0})]))
+        assert text.format("香") in [hypothesis.text for hypothesis in found.hypotheses]
 
 
 def test_several_changes_of_one_text():
@@ -190,13 +227,13 @@ def test_new_words_are_written_as_the_lists_write_them(tmp_path):
 
 
 def test_other_steps_are_refused(tmp_path):
-    for steps in ("tokenize:en", "lowercase,characters"):
+    for steps in ("tokenize:en", "lowercase,join-characters"):
         with pytest.raises(InputError, match="corrections compare words one by one, by the steps unicode, lowercase"):
             attlm.learn_corrections(lists_of(*PAIRS), text=steps)
     learn_corrections(lists_of(*PAIRS), text=STEPS).save(tmp_path / "c.tsv")
     table = (tmp_path / "c.tsv").read_text(encoding="utf-8")
-    (tmp_path / "c.tsv").write_text(table.replace("# text = remove-punctuation", "# text = characters"), encoding="utf-8")
-    with pytest.raises(InputError, match=r"c.tsv: the line '# text =': text step characters: corrections compare"):
+    (tmp_path / "c.tsv").write_text(table.replace("# text = remove-punctuation", "# text = tokenize:en"), encoding="utf-8")
+    with pytest.raises(InputError, match=r"c.tsv: the line '# text =': text step tokenize:en: corrections compare"):
         Corrections.load(tmp_path / "c.tsv")
     (tmp_path / "c.tsv").write_text(f"{table}phrase\tbost on\tBoston\t-0.1\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"c.tsv:\d+: 'Boston' is 'boston' after the steps of '# text =': write that"):
