@@ -202,6 +202,15 @@ def test_lm_scores_of_hypotheses_are_those_of_their_words(neural, arpa, seed):
             assert hyp.lmScore == pytest.approx(rescored(lms, letters(hyp.tokens).split(), -4.0), abs=1e-4)
 
 
+def test_words_that_no_lm_knows_cost_the_offset():
+    lms = LogLinearLM([random_lm(WORDS[1:])], [0.8])
+    hypotheses = lexicon_decode(FlashlightLM.of_words(lms, word_dictionary(), unk_offset=-2.0), emissions(0), 1.0)
+    texts = [[WORDS[word] for word in hyp.words if word >= 0] for hyp in hypotheses]
+    assert any(WORDS[0] in words for words in texts)
+    for hyp, words in zip(hypotheses, texts, strict=True):
+        assert hyp.lmScore == pytest.approx(rescored(lms, words, -2.0), abs=1e-4)
+
+
 def test_two_halves_of_an_lm_are_the_lm(neural):
     frames, words = emissions(1), word_dictionary()
     one = lexicon_decode(FlashlightLM.of_words(LogLinearLM([neural]), words), frames, 0.6)

@@ -6,14 +6,20 @@ import itertools
 import math
 import random
 
+import numpy as np
 import pytest
 import torch
 from lm_files import write_arpa, write_checkpoint
+from toy_lms import random_lm
 
 from attlm_fairseq.checkpoints.vocabulary import EOS, SPECIAL_SYMBOLS, UNK, Vocabulary
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
+from attlm_fairseq.decoding.fairseq_lms import load_lm
 from attlm_fairseq.decoding.fusion_lm import FusionLM
+from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.ngram_tokens import NgramTokens
+from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
+from attlm_fairseq.decoding.token_fusion import TokenFusion
 from attlm_fairseq.decoding.vocabulary_map import MappedLM, fit_vocabulary
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.kenlm import KenLM, KenLMScorer
@@ -55,6 +61,33 @@ def test_kenlm_steps_are_kenlms_own_scores(kenlm):
         assert by_steps(steps, tokens) == pytest.approx(expected.log_probs, abs=1e-5)
         assert ngram.sequence([*tokens, EOS]) == pytest.approx(expected.log_probs, abs=1e-9)
     assert ngram.missing == 2
+
+
+def test_scores_of_all_tokens_are_those_of_each(kenlm, neural):
+    """With tokens that one LM, both or neither knows, tokens without text, sentence ends, and states after the end."""
+    lms = LogLinearLM([StatefulNeuralLM(neural), kenlm, random_lm(["new", *WORDS[:3]])], [0.5, 0.3, -0.2])
+    tokens = [None, "</s>", None, *WORDS, "new", "unseen"]
+    fusion = TokenFusion(lms, tokens, ends=[1, 4], unk_offset=-3.0)
+    states, random_ = [fusion.start()], random.Random(2)
+    for _ in range(30):
+        token = random_.randrange(len(tokens))
+        states.append(fusion.score(random_.choice(states), token)[1])
+    assert any(state.lms is None for state in states)
+    expected = [[fusion.score(state, token)[0] for token in range(len(tokens))] for state in states]
+    assert fusion.scores(states) == pytest.approx(np.array(expected), abs=1e-5)
+    assert [row[1] for row in expected] == [row[4] for row in expected] == [fusion.end(state) for state in states]
+    lost = fusion.start()
+    assert fusion.score(lost, len(tokens) - 1)[0] == pytest.approx(lms.score(lost.lms, "unseen", -3.0)[0])
+    for token in (-1, len(tokens)):
+        with pytest.raises(IndexError, match=f"token {token}: expected 0 to {len(tokens) - 1}"):
+            fusion.score(lost, token)
+
+
+def test_an_ngram_lm_of_other_words_is_refused(kenlm):
+    vocabulary = Vocabulary([*SPECIAL_SYMBOLS, "other", "words"])
+    with pytest.raises(InputError, match=r"lm.arpa: has none of the decoder's 2 symbols: train the LM"):
+        load_lm(kenlm.path, vocabulary)
+    assert load_lm(kenlm.path, Vocabulary([*SPECIAL_SYMBOLS, "other", "w3"])).missing == 1
 
 
 def test_kenlm_rows_follow_the_decoder(kenlm):

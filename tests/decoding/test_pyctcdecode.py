@@ -96,6 +96,9 @@ def test_a_space_at_the_end_is_no_word(arpa):
     last, _ = lm.score(start, "bed", is_last_word=True)
     assert score + lm.score(state, "", is_last_word=True)[0] == pytest.approx(last)
     assert lm.score(start, "") == (0.0, start)
+    lm.reset_params(score_boundary=False)
+    assert lm.score(state, "", is_last_word=True) == (0.0, state)
+    lm.reset_params(score_boundary=True)
     own = LanguageModel(kenlm.Model(str(arpa)), WORDS)
     before, between = own.score(own.get_start_state(), "bed")
     assert before + own.score(between, "", is_last_word=True)[0] < own.score(own.get_start_state(), "bed", is_last_word=True)[0] - 10
