@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
@@ -15,7 +16,7 @@ from attlm_fairseq.text.phrases import Phrase, PhraseList, punctuation, spelling
 from attlm_fairseq.text.unspaced import CHARACTER, divided
 
 FROM_LIST = "list"  # the kind of a rule that a phrase of the list makes
-MIN_SIMILARITY = 0.6  # 1 - edits / letters of the longer spelling
+MIN_SIMILARITY = 0.6  # 1 - edits / letters of the longer spelling is more
 SHARPNESS = 10.0  # natural log that a similarity of 0 would cost
 OFFERED = 5  # phrases for one stretch
 EXTRA_WORDS = 1  # a stretch may have more words than the longest phrase, and
@@ -62,7 +63,7 @@ class SimilarPhrases(PhraseList):
             letters.update(spelling_key(text))
 
         def possible(key: str) -> bool:
-            return sum(letter in letters for letter in key) >= MIN_SIMILARITY * len(key)
+            return sum(letter in letters for letter in key) > MIN_SIMILARITY * len(key)
 
         return [phrase for phrase in self.phrases if not any(map(possible, phrase.keys))]
 
@@ -73,11 +74,28 @@ class SimilarPhrases(PhraseList):
         return [key for _, key, _ in keys], np.array([place for *_, place in keys]), np.array([length for length, *_ in keys])
 
     @cached_property
+    def _rows_with(self) -> dict[str, np.ndarray]:
+        """Return the keys, by their row, that have each letter."""
+        rows: defaultdict[str, list[int]] = defaultdict(list)
+        for row, key in enumerate(self._keys[0]):
+            for letter in set(key):
+                rows[letter].append(row)
+        return {letter: np.array(found) for letter, found in rows.items()}
+
+    def _sharing_a_letter(self, key: str, low: int, high: int) -> np.ndarray:
+        """Return the rows from ``low`` to ``high`` of keys with a letter of ``key``, or all rows if nearly all have: few do in Chinese."""
+        found = [self._rows_with[letter] for letter in set(key) if letter in self._rows_with]
+        if sum(map(len, found)) >= high - low:
+            return np.arange(low, high)
+        rows = np.unique(np.concatenate(found)) if found else np.empty(0, dtype=int)
+        return rows[(rows >= low) & (rows < high)]
+
+    @cached_property
     def _close(self) -> Callable[[str], tuple[tuple[int, float], ...]]:
         return lru_cache(maxsize=REMEMBERED)(self._closest)
 
     def _closest(self, stretch: str) -> tuple[tuple[int, float], ...]:
-        """Return the OFFERED closest phrases with their similarity, at least MIN_SIMILARITY."""
+        """Return the OFFERED closest phrases with their similarity, above MIN_SIMILARITY."""
         from rapidfuzz.distance import Levenshtein
         from rapidfuzz.process import cdist
 
@@ -85,13 +103,15 @@ class SimilarPhrases(PhraseList):
         keys, places, lengths = self._keys
         low = int(np.searchsorted(lengths, math.ceil(MIN_SIMILARITY * len(key))))
         high = int(np.searchsorted(lengths, math.floor(len(key) / MIN_SIMILARITY), side="right"))
-        if not key or low >= high:
+        rows = self._sharing_a_letter(key, low, high) if key and low < high else np.empty(0, dtype=int)
+        if not len(rows):
             return ()
-        similar = cdist([key], keys[low:high], scorer=Levenshtein.normalized_similarity, score_cutoff=MIN_SIMILARITY, dtype=np.float64)[0]
+        some = [keys[row] for row in rows]
+        similar = cdist([key], some, scorer=Levenshtein.normalized_similarity, score_cutoff=MIN_SIMILARITY, dtype=np.float64)[0]
         best: dict[int, float] = {}
-        for row in np.argsort(-similar, kind="stable")[: 4 * OFFERED]:
-            if similar[row] >= MIN_SIMILARITY:
-                best.setdefault(int(places[low + row]), float(similar[row]))
+        for found in np.argsort(-similar, kind="stable")[: 4 * OFFERED]:
+            if similar[found] > MIN_SIMILARITY:
+                best.setdefault(int(places[rows[found]]), float(similar[found]))
         return tuple(list(best.items())[:OFFERED])
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rapidfuzz.distance import Levenshtein
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.alignment import bounded
 from attlm_fairseq.nbest.corrections.corrections import without_table
-from attlm_fairseq.nbest.corrections.phrase_list import MIN_SIMILARITY, SHARPNESS, SimilarPhrases
+from attlm_fairseq.nbest.corrections.phrase_list import MIN_SIMILARITY, OFFERED, SHARPNESS, SimilarPhrases
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.text.phrases import MAX_PHRASES, folded, punctuation, spelling_key
 from attlm_fairseq.text.pipeline import NO_STEPS
@@ -52,6 +54,20 @@ def test_phrases_are_offered_inside_text_without_spaces(text, expected, tmp_path
     expanded = replace(without_table(), phrase_list=phrases).expand(list_of(text))
     assert expanded.hypotheses[1].text == expected
     assert expanded.hypotheses[1].scores["phrases"] > expanded.hypotheses[0].scores["phrases"] == 0.0
+
+
+@pytest.mark.parametrize("letters", ["abcd", "".join(map(chr, range(0x4E00, 0x4E28)))])
+def test_the_closest_phrases_are_those_of_all(letters, tmp_path: Path) -> None:
+    generator = random.Random(5)
+    phrases = list(dict.fromkeys("".join(generator.choices(letters, k=generator.randint(2, 8))) for _ in range(300)))
+    found = listed(tmp_path, "\n".join(phrases))
+    for _ in range(200):
+        text = "".join(generator.choices(letters, k=generator.randint(1, 9)))
+        similar = {place: Levenshtein.normalized_similarity(text, phrase) for place, phrase in enumerate(phrases)}
+        close = sorted(-value for value in similar.values() if value > MIN_SIMILARITY)[:OFFERED]
+        offered = found._closest(text)
+        assert [value for _, value in offered] == pytest.approx([-value for value in close])
+        assert all(similar[place] == pytest.approx(value) for place, value in offered)
 
 
 def test_a_table_without_steps_divides_phrases_as_the_list_is(tmp_path: Path) -> None:
