@@ -99,6 +99,7 @@ class Written:
         place = 0  # of the first word that is not written yet
         last = len(self.words) - 1
         space = "" if self._is_unspaced else " "
+        opening, closing = self.gaps[0], self.gaps[-1]
         for begin, end, new in (change for edge in edges if edge.rule is not None for change in self._changes(edge)):
             if place < begin:
                 text, gap = _followed(text, gap, self._kept(place, begin)), self.gaps[begin - 1]
@@ -107,9 +108,11 @@ class Written:
             elif new:
                 text, gap = _followed(text, gap, new), self.gaps[end - 1]
             else:
-                gap = _removed(gap, self.gaps[end - 1], begin == 1, end == last, space)
+                before, after = _without_brackets(gap, self.gaps[end - 1])
+                opening, closing = (before if begin == 1 else opening), (after if end == last else closing)
+                gap = _removed(before, after, begin == 1, end == last)
             place = end
-        return self._ended(" ".join(_followed(text, gap, self._kept(place, last + 1)).split()))
+        return self._ended(" ".join(_followed(text, gap, self._kept(place, last + 1)).split()), opening, closing)
 
     def _changes(self, edge: Edge) -> list[tuple[int, int, str]]:
         """Return what an edge changes: words ``[begin, end)`` become a text. The context of a phrase stays."""
@@ -175,11 +178,10 @@ class Written:
             return str
         return str.upper if written.isupper() else str.lower
 
-    def _ended(self, text: str) -> str:
-        """Return a text with the first letter and the last sign of this one."""
+    def _ended(self, text: str, opening: str, closing: str) -> str:
+        """Return a text with the first letter of this one, and with the signs before the first word and after the last one."""
         if not self.steps.steps:
             return text
-        opening, closing = self.gaps[0], self.gaps[-1]
         inner = text.removeprefix(opening).removesuffix(closing)
         if not self.steps.words(DANGLING) and not self._kept(1, len(self.words) - 1).endswith(tuple(DANGLING)):
             inner = inner.rstrip(DANGLING + " ")
@@ -283,13 +285,19 @@ def _inserted(gap: str, new: str, at_begin: bool, at_end: bool, space: str) -> s
     return f" {new} " if space else f"{gap}{new}"
 
 
-def _removed(before: str, after: str, at_begin: bool, at_end: bool, space: str) -> str:
+def _without_brackets(before: str, after: str) -> tuple[str, str]:
+    """Return the gaps around words that are removed, without the brackets or quotation marks around them."""
+    opens, closes = before.rstrip()[-1:], after.lstrip()[:1]
+    if opens and closes and ((_opens(opens) and unicodedata.category(closes) in ("Pe", "Pf")) or opens == closes == '"'):
+        return before.rstrip()[:-1], after.lstrip()[1:]
+    return before, after
+
+
+def _removed(before: str, after: str, at_begin: bool, at_end: bool) -> str:
     """Return one gap for the two around words that are removed."""
     if at_begin or at_end:
         return before if at_begin else after
-    if any(map(_opens, before)):
-        return space
-    return before if before.strip() and not after.strip() else after
+    return before if any(map(_opens, before)) or (before.strip() and not after.strip()) else after
 
 
 def _opens(sign: str) -> bool:
