@@ -19,7 +19,7 @@ from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.nbest.external_metric import PREFIX, ExternalMetric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
-from attlm_fairseq.text.unspaced import UNSPACED
+from attlm_fairseq.text.unspaced import UNSPACED, ZERO_WIDTH_SPACE
 
 PAIRS = 1 << 18  # text pairs whose statistics are in memory at once
 COLUMNS = 4096  # n-grams counted at once
@@ -220,7 +220,7 @@ class CER(EditRate):
         self.spaces = spaces
 
     def units(self, text: str) -> Sequence[str]:
-        return (" " if self.spaces else "").join(text.split())
+        return " ".join(text.split()) if self.spaces else "".join(text.replace(ZERO_WIDTH_SPACE, " ").split())
 
     def _token_signature(self) -> str:
         return f"tok:char|space:{'yes' if self.spaces else 'no'}"

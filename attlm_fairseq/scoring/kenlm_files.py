@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, cast
@@ -43,7 +44,7 @@ def read_ngram_counts(path: Path) -> tuple[int, ...]:
             return struct.unpack_from(f"<{start[BINARY_ORDER]}Q", start, BINARY_COUNTS)
         with _open_arpa(path, start) as file:
             return tuple(_arpa_counts(file))
-    except (OSError, EOFError, ValueError, struct.error, lzma.LZMAError) as error:
+    except (OSError, EOFError, ValueError, struct.error, lzma.LZMAError, zlib.error) as error:
         raise InputError(f"has no readable header of an ARPA or KenLM file ({error})", path=path) from None
 
 
@@ -85,7 +86,7 @@ def read_unigrams(path: Path) -> list[str]:
                     within = line.strip() == b"\\1-grams:"
                 elif within and line.strip(b"\n\r"):
                     words.append(line.split(b"\t")[1].rstrip(b"\r\n").decode("utf-8"))
-    except (OSError, EOFError, IndexError, UnicodeDecodeError, lzma.LZMAError) as error:
+    except (OSError, EOFError, IndexError, UnicodeDecodeError, lzma.LZMAError, zlib.error) as error:
         raise InputError(f"has no readable 1-grams of an ARPA file ({error})", path=path) from None
     return words
 
@@ -106,7 +107,7 @@ def load_kenlm(path: Path) -> kenlm.Model:
         return _loaded(path, config)
     except UnicodeDecodeError as error:  # KenLM's message quotes bytes of the file that are not UTF-8
         message = error.object.decode("utf-8", "backslashreplace")
-    except (OSError, EOFError, RuntimeError, lzma.LZMAError) as error:
+    except (OSError, EOFError, RuntimeError, lzma.LZMAError, zlib.error) as error:
         message = str(error)
     with path.open("rb") as file:
         explanation = gist(message, f"it begins with {file.read(20)!r}")

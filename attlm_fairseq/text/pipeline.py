@@ -150,7 +150,8 @@ def parse_step(text: str, folder: Path | None = None) -> Step:
     if bool(argument) != bool(kind.argument) and not (kind.optional and not argument):
         raise InputError(f"text step {text!r}: expected {usage(name)}")
     if argument and kind.choices and argument not in kind.choices:
-        raise InputError(f"text step {text!r}: expected {name}: and one of {', '.join(kind.choices)}")
+        expected = usage(name) if kind.optional else f"{name}: and one of {', '.join(kind.choices)}"
+        raise InputError(f"text step {text!r}: expected {expected}")
     if argument and kind.argument == "LANG" and not re.fullmatch("[a-z]{2,3}", argument):  # Moses' rules go by such codes
         raise InputError(f"text step {text!r}: {argument!r} is not a language code of two or three letters such as en or yue")
     if kind.argument == "FILE" and folder is not None:

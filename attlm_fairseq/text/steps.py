@@ -22,7 +22,7 @@ from typing import Literal
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.text.subwords import JOINED_STYLES, join_subwords
-from attlm_fairseq.text.unspaced import divided, joined
+from attlm_fairseq.text.unspaced import divided, has_unspaced, joined
 
 TextFunction = Callable[[str], str]
 
@@ -59,7 +59,7 @@ _SIGN = re.compile(r"[^\w\s]|_")
 _APOSTROPHES = ("'", "\u2019")
 # soft hyphen, zero-width space, marks of direction, word joiner and invisible operators, byte order mark; not the joiners U+200C and U+200D
 _INVISIBLE = re.compile("[\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
-_COMMA = "[,\u066c\uff0c]"  # of 1,234, and what stands for it between Arabic and full-width digits
+_COMMA = r"(?:[,\u066c]|(?<=[\uff10-\uff19])\uff0c(?=[\uff10-\uff19]))"  # of 1,234, Arabic and full-width; else a comma of clauses
 _ZEROS = "0\u0660\u06f0\u0966\u09e6\u0ae6\u0be6\u0c66\u0ce6\u0d66\u0e50\u0ed0\uff10"
 _WITH_COMMAS = re.compile(
     rf"(?<![\d.,\u066b\u066c\uff0c\uff0e])(?![{_ZEROS}])\d(?:\d{{0,2}}(?:{_COMMA}\d{{3}})+|\d?(?:{_COMMA}\d{{2}})+{_COMMA}\d{{3}})"
@@ -70,7 +70,8 @@ _WITH_COMMAS = re.compile(
 def _remove_punctuation(_: str) -> TextFunction:
     def replacement(match: re.Match) -> str:
         before, after = match.string[: match.start()][-1:], match.string[match.end() :][:1]
-        if match[0] in _APOSTROPHES and before and unicodedata.category(before)[0] in "LM" and after.isalpha():
+        inside = before and unicodedata.category(before)[0] in "LM" and after.isalpha()
+        if match[0] in _APOSTROPHES and inside and not (has_unspaced(before) or has_unspaced(after)):
             return "'"
         return " " if unicodedata.category(match[0]).startswith("P") else match[0]  # signs such as $ and + are not punctuation
 
@@ -86,7 +87,7 @@ DOTLESS = ("tr", "az")  # languages with an i with a dot and one without, in bot
 
 def turkish_lower(text: str) -> str:
     """Return the text in lower case: ``\u0131`` (without a dot) for ``I``, and ``i`` for ``\u0130`` (with one)."""
-    return unicodedata.normalize("NFC", text).translate({ord("I"): "\u0131", 0x130: "i"}).lower()
+    return text.replace("I\u0307", "i").translate({ord("I"): "\u0131", 0x130: "i"}).lower()
 
 
 def turkish_upper(text: str) -> str:

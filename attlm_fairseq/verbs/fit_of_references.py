@@ -12,9 +12,9 @@ from typing import TypeVar
 import numpy as np
 
 from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.clauses import takes_clauses
 from attlm_fairseq.nbest.metrics import CER, WER, EditRate, Metric, NgramMetric, corpus_score
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.nbest.unspaced import takes_clauses
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, parse_steps
 from attlm_fairseq.text.subwords import SubwordMarks
 from attlm_fairseq.text.unspaced import has_unspaced

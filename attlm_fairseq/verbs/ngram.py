@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.unspaced import takes_clauses
+from attlm_fairseq.nbest.clauses import takes_clauses
 from attlm_fairseq.scoring import ngram_estimation
 from attlm_fairseq.scoring.ngram_estimation import DEFAULT_NGRAM, NgramOptions, NgramReport
 from attlm_fairseq.verbs.arguments import FilePath, check_file, text_lines
@@ -38,7 +39,7 @@ def estimate_ngram(
     lines = text_lines(text)
     if isinstance(lines, TextSource) and takes_clauses(lines.head.splitlines()):
         note(
-            f"note: {lines.name} has no spaces between words, so clauses count as words: `attlm convert {lines.name} --format text "
-            "--to 1best --text characters` divides them"
+            f"note: {lines.name} has no spaces between words, so clauses count as words: `attlm convert {shlex.quote(str(text))} "
+            "--format text --to 1best --text characters` divides them"
         )
     return ngram_estimation.estimate_ngram(lines, Path(output), order, options, lmplz)

@@ -12,6 +12,7 @@ import numpy as np
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.clauses import SPLITS_AT_SPACES, fitting_tokenizer, takes_clauses
 from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
 from attlm_fairseq.nbest.corrections.expansion import SCORES
 from attlm_fairseq.nbest.features.combination import COMPUTED
@@ -24,7 +25,6 @@ from attlm_fairseq.nbest.run.rescoring import Context, Rescorer
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, measure_lists
-from attlm_fairseq.nbest.unspaced import SPLITS_AT_SPACES, fitting_tokenizer, takes_clauses
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.oov import OOVCount, warn_of_oov
 from attlm_fairseq.text import note_texts
@@ -188,7 +188,7 @@ def hint_at_tokenizer(references: Iterable[Sequence[str]], metric: Metric, rules
         note(f"{without} BLEU takes clauses for words: --bleu-tokenize {' or '.join(fitting)} counts better")
     if of_words and takes_clauses(texts):
         takes = "take" if len(of_words) > 1 else "takes"
-        note(f"{without} {', '.join(of_words)} {takes} clauses for words: --metric-text characters counts characters")
+        note(f"{without} {' and '.join(of_words)} {takes} clauses for words: --metric-text characters counts characters")
     if tokenizer and loss:
         note(f"{without} the loss of --mbr bleu takes clauses for words: --mbr chrf does not")
 

@@ -28,7 +28,7 @@ from attlm_fairseq.decoding.ngram_tokens import NgramTokens
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring import kenlm_files
 from attlm_fairseq.scoring.kenlm import KenLM, KenLMScorer
-from attlm_fairseq.scoring.kenlm_files import BINARY_ORDER, read_ngram_counts
+from attlm_fairseq.scoring.kenlm_files import BINARY_ORDER, read_ngram_counts, read_unigrams
 from attlm_fairseq.scoring.kenlm_programs import find_program
 from attlm_fairseq.scoring.mixture import MixtureScorer
 from attlm_fairseq.scoring.oov_policy import OOVPolicy, with_policy
@@ -200,6 +200,12 @@ def test_a_kenlm_without_zlib_reads_compressed_models_too(pack, arpa, scorer, tm
     packed.write_bytes(pack(b"hello\n"))
     with pytest.raises(InputError, match=r"lm.arpa.packed: cannot be loaded as an ARPA file or a KenLM binary file: .*hello"):
         KenLMScorer(packed)
+    damaged = bytearray(pack(arpa.read_bytes()))
+    damaged[60:100] = bytes(byte ^ 0x5A for byte in damaged[60:100])
+    packed.write_bytes(damaged)
+    for read in (KenLMScorer, read_ngram_counts, read_unigrams):
+        with pytest.raises(InputError, match=r"lm.arpa.packed: "):
+            read(packed)
     packed.write_bytes(pack(arpa.read_bytes())[:-10])
     with pytest.raises(InputError, match=r"lm.arpa.packed: cannot be loaded as an ARPA file or a KenLM binary file: "):
         KenLMScorer(packed)

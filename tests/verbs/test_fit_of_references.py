@@ -186,11 +186,11 @@ def test_words_of_text_without_spaces_are_not_told_to_be_divided_otherwise():
 @pytest.mark.parametrize(
     ("metric", "told"),
     [
-        ("wer", ["WER, the vote of --consensus take clauses for words: --metric-text characters", "the loss of --mbr bleu"]),
+        ("wer", ["WER and the vote of --consensus take clauses for words: --metric-text characters", "the loss of --mbr bleu"]),
         ("cer", ["the vote of --consensus takes clauses for words: --metric-text characters", "the loss of --mbr bleu"]),
         ("bleu", ["BLEU takes clauses for words: --bleu-tokenize zh", "the vote of --consensus"]),
         ("chrf", ["the vote of --consensus", "the loss of --mbr bleu takes clauses for words: --mbr chrf does not"]),
-        ("ter", ["TER, the vote of --consensus take clauses for words: --metric-text characters", "the loss of --mbr bleu"]),
+        ("ter", ["TER and the vote of --consensus take clauses for words: --metric-text characters", "the loss of --mbr bleu"]),
     ],
 )
 def test_clauses_that_would_be_taken_for_words_are_told(metric, told):

@@ -37,15 +37,33 @@ class SimilarPhrases(PhraseList):
 
         A phrase keeps the punctuation around what it replaces.
         """
-        for end in range(begin + 1, min(begin + MAX_SPELLED, last) + 1):
+        for end in range(begin + 1, min(begin + max(MAX_SPELLED, self.longest + EXTRA_WORDS), last) + 1):
             stretch = tuple(words[begin:end])
             if len(stretch) > self.longest + EXTRA_WORDS and not all(len(word) == 1 or CHARACTER.fullmatch(word) for word in stretch):
                 break
             for place, similarity in self._similar(stretch):
                 phrase = _in_place_of(stretch, self.phrases[place].words)
-                target = None if phrase is None else _as_divided(phrase, stretch)
-                if phrase is not None and target is not None and target != stretch:
+                if phrase is None or self._fits_better(words, begin, end, last, place, similarity):
+                    continue
+                if (target := _as_divided(phrase, stretch)) != stretch:
                     yield Edge(begin, end, target, SHARPNESS * (similarity - 1.0), (FROM_LIST, " ".join(stretch), " ".join(phrase)))
+
+    def _fits_better(self, words: Sequence[str], begin: int, end: int, last: int, place: int, similarity: float) -> bool:
+        """Return whether a phrase is more like the stretch with a character more or less at either end, in a script without spaces.
+
+        There every character begins a stretch, and a phrase that swallows or leaves one costs little where it is long.
+        """
+        if not all(map(CHARACTER.fullmatch, words[begin:end])):
+            return False
+        for first, after in ((begin + 1, end), (begin, end - 1), (begin - 1, end), (begin, end + 1)):
+            others = tuple(words[first:after])
+            if (
+                0 < first < after <= last
+                and all(map(CHARACTER.fullmatch, others))
+                and dict(self._similar(others)).get(place, 0.0) > similarity
+            ):
+                return True
+        return False
 
     def _similar(self, stretch: tuple[str, ...]) -> Iterable[tuple[int, float]]:
         """Return the phrases that are spelled like a stretch, with or without what is written before and after it."""

@@ -17,13 +17,14 @@ from attlm_fairseq.nbest.corrections.phrase_list import FROM_LIST
 from attlm_fairseq.nbest.corrections.search import Edge
 from attlm_fairseq.text.phrases import NOT_PUNCTUATION
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
-from attlm_fairseq.text.steps import turkish_upper
-from attlm_fairseq.text.unspaced import CHARACTER, divided, has_unspaced, tightened
+from attlm_fairseq.text.steps import turkish_lower, turkish_upper
+from attlm_fairseq.text.unspaced import CHARACTER, PARTS, divided, has_unspaced, joined, tightened
 
 WORD_BY_WORD = ("unicode", "lowercase", "uppercase", "remove-punctuation", "characters")  # steps that see no other word
 APOSTROPHES = ("'", "\u2019")
 SENTENCE_ENDS = ".?!\u3002\uff1f\uff01\u061f"
 USUAL = 0.5  # share of the occurrences that are written in one way, at least
+TURKISH: dict[Callable[[str], str], Callable[[str], str]] = {str.upper: turkish_upper, str.lower: turkish_lower}
 DANGLING = ",;:-\u2013\u2014\u060c\u3001\uff0c\uff1b\uff1a"  # signs that do not end a text
 
 TAG = re.compile(r"([^\w\[<{]*)(\[[^\[\]]+\]|<[^<>]+>|\{[^{}]+\})([^\w\]>}]*)")  # of a noise: its brackets go with its word
@@ -82,7 +83,7 @@ class Written:
         text = self._text(edges)
         compared = [word for edge in edges for word in edge.target][1:-1]
         plain = unbounded(compared)
-        return text if not self.steps.steps or self.steps.words(text) == plain.split() else self._spaced(plain)
+        return next((one for one in (text, self._spaced(plain)) if not self.steps.steps or self.steps.words(one) == plain.split()), plain)
 
     def rewritten(self, words: Sequence[str]) -> str:
         """Return the text with other ``words``, as a derivation from the words that differ would make it."""
@@ -102,17 +103,17 @@ class Written:
         opening, closing = self.gaps[0], self.gaps[-1]
         for begin, end, new in (change for edge in edges if edge.rule is not None for change in self._changes(edge)):
             if place < begin:
-                text, gap = _followed(text, gap, self._kept(place, begin)), self.gaps[begin - 1]
+                text, gap = self._followed(text, gap, self._kept(place, begin)), self.gaps[begin - 1]
             if begin == end:
-                text, gap = _followed(text, "", _inserted(gap, new, begin == 1, end == last, space)), ""
+                text, gap = self._followed(text, "", _inserted(gap, new, begin == 1, end == last, space)), ""
             elif new:
-                text, gap = _followed(text, gap, new), self.gaps[end - 1]
+                text, gap = self._followed(text, gap, new), self.gaps[end - 1]
             else:
                 before, after = _without_brackets(gap, self.gaps[end - 1])
                 opening, closing = (before if begin == 1 else opening), (after if end == last else closing)
                 gap = _removed(before, after, begin == 1, end == last)
             place = end
-        return self._ended(" ".join(_followed(text, gap, self._kept(place, last + 1)).split()), opening, closing)
+        return self._ended(" ".join(self._followed(text, gap, self._kept(place, last + 1)).split()), opening, closing)
 
     def _changes(self, edge: Edge) -> list[tuple[int, int, str]]:
         """Return what an edge changes: words ``[begin, end)`` become a text. The context of a phrase stays."""
@@ -145,20 +146,44 @@ class Written:
         """Return new words with the spaces that this text has between characters of scripts without spaces, if the steps divide these."""
         if not has_unspaced(new) or all(step.name != "characters" for step in self.steps.steps):
             return new
-        return tightened(new) if self._is_unspaced else " ".join(divided(new).split())
+        if not self._is_unspaced:
+            return " ".join(divided(new).split())
+        return tightened(new) if self._joins_words else joined(new)
+
+    def _followed(self, text: str, gap: str, more: str) -> str:
+        """Return a text with what follows it, and a space if two words would stand next to each other as they do not in this text."""
+        ends = [text[-1:], more[:1]]
+        if gap or not all(sign.isalnum() or has_unspaced(sign) for sign in ends):
+            return text + gap + more
+        unspaced = sum(has_unspaced(sign) is not None for sign in ends)
+        return text + more if unspaced == 2 or (unspaced and self._joins_words) else f"{text} {more}"
+
+    @cached_property
+    def _neighbours(self) -> list[tuple[str, bool, bool]]:
+        """Return, of each two words that are written, the gap between them, and whether each is a character of a script without spaces."""
+        alone = [CHARACTER.fullmatch(word) is not None for word in self.written[1:-1]]
+        places = [place for place in range(1, len(self.words) - 2) if self.written[place] and self.written[place + 1]]
+        return [(self.gaps[place], alone[place - 1], alone[place]) for place in places]
 
     @cached_property
     def _is_unspaced(self) -> bool:
-        """Return whether characters that count as words stand next to each other. That of a single word cannot be told, and is assumed."""
-        inner = self.gaps[1:-1]
-        return "" in inner or (not inner and has_unspaced(self.written[1] if len(self.written) > 2 else "") is not None)
+        """Return whether characters that count as words stand next to each other. If there are no two to tell, it is assumed."""
+        if all(step.name != "characters" for step in self.steps.steps):
+            return False
+        gaps = [gap for gap, first, second in self._neighbours if first and second]
+        return "" in gaps or (not gaps and has_unspaced("".join(self.written)) is not None)
+
+    @cached_property
+    def _joins_words(self) -> bool:
+        """Return whether such a character stands next to a word of another script."""
+        return any(not gap and first != second for gap, first, second in self._neighbours)
 
     def _capitalised(self, text: str) -> str:
         return self._recased(text[:1], str.upper) + text[1:]
 
     def _recased(self, text: str, case: Callable[[str], str]) -> str:
         """Return a text in another case, as far as the steps lead back from it: ``\u00df`` and ``SS`` are not the same to them."""
-        for function in (case, turkish_upper if case is str.upper else case):
+        for function in (case, TURKISH.get(case, case)):
             if self.steps.words(function(text)) == self.steps.words(text):
                 return function(text)
         return "".join([case(sign) if self.steps.words(case(sign)) == self.steps.words(sign) else sign for sign in text])
@@ -217,7 +242,7 @@ def usual_forms(lists: Iterable[Sequence[str]], steps: TextPipeline) -> dict[str
 
 def _divided_parts(token: str, words: Sequence[str], steps: TextPipeline) -> list[str]:
     """Return the parts of a token as ``_parts`` does, where words may stand next to each other: characters of scripts without spaces."""
-    pieces = divided(token).split() if has_unspaced(token) else []
+    pieces = PARTS.findall(token)
     if len(pieces) > 1 and len(words) > 1:
         parts = [""]
         for piece in pieces:
@@ -262,12 +287,6 @@ def _joins_anything(sign: str, before: str, after: str) -> bool:
     return before.isalnum() and after.isalnum()
 
 
-def _followed(text: str, gap: str, more: str) -> str:
-    """Return a text with what follows it, and a space if two words would become one."""
-    one = not gap and text[-1:].isalnum() and more[:1].isalnum() and not has_unspaced(text[-1] + more[0])
-    return f"{text} {more}" if one else text + gap + more
-
-
 def _inserted(gap: str, new: str, at_begin: bool, at_end: bool, space: str) -> str:
     """Return a gap with words inserted. They take the place of a sign that stands for a word, such as ``%`` and ``&``.
 
@@ -297,7 +316,7 @@ def _removed(before: str, after: str, at_begin: bool, at_end: bool) -> str:
     """Return one gap for the two around words that are removed."""
     if at_begin or at_end:
         return before if at_begin else after
-    return before if any(map(_opens, before)) or (before.strip() and not after.strip()) else after
+    return before if any(map(_opens, before)) or (before.strip() and not after.strip()) else after or before
 
 
 def _opens(sign: str) -> bool:

@@ -15,7 +15,7 @@ from attlm_fairseq.nbest.decision.mbr import expected_losses, least_risk
 from attlm_fairseq.nbest.decision.posterior import posteriors
 from attlm_fairseq.nbest.decision.rover import confusion_network, disputed, vote, winner
 from attlm_fairseq.nbest.nbest_list import Hypothesis
-from attlm_fairseq.text.unspaced import rejoined
+from attlm_fairseq.text.unspaced import divided, rejoined
 
 
 class Rule(Protocol):
@@ -59,10 +59,10 @@ class Vote:
     """The most probable words, slot by slot of a confusion network of the ``compared`` texts, as they stand in the ``written`` ones."""
 
     def __init__(
-        self, compared: Sequence[Sequence[str]], written: Sequence[Sequence[str]], divided: Sequence[Sequence[str]] | None = None
+        self, compared: Sequence[Sequence[str]], written: Sequence[Sequence[str]], undivided: Sequence[Sequence[str]] | None = None
     ) -> None:
-        """``divided``: the hypotheses as read, if characters of scripts without spaces were divided to vote; answers join them again."""
-        self._written, self._divided = written, divided
+        """``undivided``: the hypotheses as read, if characters of scripts without spaces were divided to vote; answers join them again."""
+        self._written, self._undivided = written, undivided
         self._networks = [confusion_network(of_list) for of_list in compared]
         self._disputed = [disputed(network) for network in self._networks]
         self._winners: list[dict[bytes, str]] = [{} for _ in compared]  # by votes: other totals often make the same
@@ -86,4 +86,8 @@ class Vote:
         return [Hypothesis(text, rank=hypotheses[written.index(text)].rank if text in written else 0)]
 
     def _joined(self, i: int, text: str) -> str:
-        return text if self._divided is None else rejoined(text, self._divided[i])
+        """Return an answer with its characters joined: as the hypothesis that it is was read, if nothing else of that was changed."""
+        if self._undivided is None:
+            return text
+        same = (" ".join(own.split()) for own in self._undivided[i] if divided(own).split() == text.split())
+        return next(same, rejoined(text, self._undivided[i]))

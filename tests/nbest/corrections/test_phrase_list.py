@@ -56,6 +56,25 @@ def test_phrases_are_offered_inside_text_without_spaces(text, expected, tmp_path
     assert expanded.hypotheses[1].scores["phrases"] > expanded.hypotheses[0].scores["phrases"] == 0.0
 
 
+@pytest.mark.parametrize(
+    "text", ["他在乌鲁木{}第一人民医院急诊科工作", "她在上海{}通大学\uff0c学习", "「香{}中文大学」很好", "老李在中国{}行开会"]
+)
+def test_a_phrase_swallows_no_neighbours(text, tmp_path: Path) -> None:
+    found = ("乌鲁木齐第一人民医院急诊科", "上海交通大学", "中国银行", "香港中文大学")
+    right = {"他": "齐", "她": "交", "「": "港", "老": "银"}[text[0]]
+    expanded = replace(without_table(), phrase_list=listed(tmp_path, "\n".join(found)))
+    texts = [hypothesis.text for hypothesis in expanded.expand(list_of(text.format("草"))).hypotheses]
+    assert texts[1] == text.format(right)
+    assert not any(text.startswith(found) for text in texts)
+
+
+def test_a_long_name_is_offered_whole(tmp_path: Path) -> None:
+    name = "".join(chr(0x0E01 + 7 * place % 40) for place in range(40))
+    wrong = name[:20] + "\u0e51" + name[21:]
+    expanded = replace(without_table(), phrase_list=listed(tmp_path, name)).expand(list_of(f"\u0e44\u0e1b{wrong}"))
+    assert [hypothesis.text for hypothesis in expanded.hypotheses][1] == f"\u0e44\u0e1b{name}"
+
+
 @pytest.mark.parametrize("letters", ["abcd", "".join(map(chr, range(0x4E00, 0x4E28)))])
 def test_the_closest_phrases_are_those_of_all(letters, tmp_path: Path) -> None:
     generator = random.Random(5)

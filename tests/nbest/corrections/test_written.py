@@ -122,6 +122,10 @@ def test_words_from_elsewhere_are_written_like_the_text():
     ("text", "words", "expected"),
     [
         ("我用iPhone在乌鲁木其\uff0c开会。", "我 用 iphone 在 乌 鲁 木 齐 市 开 大 会", "我用iPhone在乌鲁木齐市\uff0c开大会。"),
+        ("Say 東京 now", "say 東 京 都 now and", "Say 東京 都 now and"),
+        ("I use C 東京", "i use c 東 京 d now", "I use C 東京 d now"),
+        ("我 在 北京 开会", "我 在 北 京 会", "我 在 北京 会"),
+        ("\uff08东京\uff09我去", "京 我 去", "\uff08京\uff09我去"),
         ("我用iPhone在乌鲁木其\uff0c开会。", "他 我 用 iphone x 在 乌 鲁 开 会 吧", "他我用iPhone x在乌鲁\uff0c开会吧。"),
         ("我用iPhone开会。", "hey 我 用 new york 会 ok bye", "hey我用new york会ok bye。"),
         ("我 在 乌 鲁 木 其 开 会", "我 在 乌 鲁 木 齐 市 开 大 会", "我 在 乌 鲁 木 齐 市 开 大 会"),
@@ -136,6 +140,29 @@ def test_characters_are_written_as_the_text_has_them(text, words, expected):
     written = Written.of(text, CHARACTERS)
     assert written.words == tuple(bounded(CHARACTERS.prepared(text)))
     assert written.rewritten(tuple(bounded(words))) == expected
+
+
+def test_words_stay_as_they_are_where_they_cannot_be_joined():
+    steps = text_pipeline("characters,lowercase")
+    assert Written.of("会", steps).rewritten(tuple(bounded("会 \u0e33"))) == "会 \u0e33"  # a mark alone, which would join
+
+
+@pytest.mark.parametrize(
+    ("steps", "text", "words", "expected"),
+    [
+        (
+            "remove-punctuation,lowercase",
+            "Well-known: $1,234.56 a month",
+            "well x known $1234 56 a month",
+            "Well x known: $1,234.56 a month",
+        ),
+        ("uppercase:tr", "istanbul ve ankara", "\u0130ZM\u0130R VE ISPARTA", "izmir ve \u0131sparta"),
+        ("lowercase:tr", "\u0130STANBUL VE ANKARA", "izmir ve \u0131sparta", "\u0130ZM\u0130R VE ISPARTA"),
+        ("lowercase:tr", "Ali geldi", "ilgaz geldi", "\u0130lgaz geldi"),
+    ],
+)
+def test_words_of_other_scripts_are_written_with_their_case(steps, text, words, expected):
+    assert Written.of(text, text_pipeline(steps)).rewritten(tuple(bounded(words))) == expected
 
 
 def test_corrections_of_text_without_spaces(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from attlm_fairseq.text.unspaced import WITHOUT_SPACES
+from attlm_fairseq.text.unspaced import CHARACTER, WITHOUT_SPACES
 
 SPLITS_AT_SPACES = ("13a", "intl", "none")  # sacreBLEU's tokenizers that take what stands between spaces for words
 MIN_SHARE = 0.5  # of the characters, in scripts that may be written so
@@ -19,8 +19,8 @@ _OTHERS = re.compile("[\u0e00-\u109f\u1780-\u17ff\uac00-\ud7af]")  # Thai to Bur
 def takes_clauses(texts: Iterable[str]) -> bool:
     """Return whether white space divides these texts into clauses, and the text step ``characters`` into characters."""
     found = list(texts)
-    joined = "".join("".join(text.split()) for text in found)
-    return fitting_tokenizer(found) is not None and len(WITHOUT_SPACES.findall(joined)) >= MIN_SHARE * len(joined)
+    signs = "".join("".join(text.split()) for text in found)
+    return fitting_tokenizer(found) is not None and len(WITHOUT_SPACES.findall(signs)) >= MIN_SHARE * len(signs)
 
 
 def fitting_tokenizer(texts: Iterable[str]) -> str | None:
@@ -29,7 +29,8 @@ def fitting_tokenizer(texts: Iterable[str]) -> str | None:
     joined = "".join(words)
     kana, han, others = (len(pattern.findall(joined)) for pattern in (_KANA, _HAN, _OTHERS))
     letters = kana + han + others
-    if not words or letters < MIN_SHARE * len(joined) or len(joined) < MIN_LENGTH * len(words):
+    characters = len(CHARACTER.sub("x", joined))  # of Thai or Burmese text many code points are marks
+    if not words or letters < MIN_SHARE * len(joined) or characters < MIN_LENGTH * len(words):
         return None
     if kana >= MIN_KANA * letters:
         return "ja-mecab"

@@ -5,7 +5,7 @@ import json
 import pytest
 from cli_runs import refused, run
 
-from attlm_fairseq.nbest.unspaced import fitting_tokenizer, takes_clauses
+from attlm_fairseq.nbest.clauses import fitting_tokenizer, takes_clauses
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,7 @@ def test_command_hints_at_the_tokenizer(folder):
     [
         (["\u6211\u4f1a\u53bb\u4e0a\u73ed\u4e86"], True),
         (["\u6211 \u4f1a \u53bb \u4e0a\u73ed \u4e86"], False),
+        (["ฉัน กิน ข้าวเหนียว ที่ โรงเรียน กรุงเทพ"], False),  # in words, and more than 5 code points each
         (["\u0e09\u0e31\u0e19\u0e08\u0e30\u0e44\u0e1b\u0e1e\u0e23\u0e38\u0e48"], True),
         (["\ub098\ub294\ub0b4\uc77c\uc11c\uc6b8\uc5d0\uac04\ub2e4"], False),  # the step `characters` leaves Korean as it is
         (["donaudampfschifffahrtsgesellschaft"], False),
