@@ -63,6 +63,7 @@ class Vote:
     ) -> None:
         """``undivided``: the hypotheses as read, if characters of scripts without spaces were divided to vote; answers join them again."""
         self._written, self._undivided = written, undivided
+        self._as_read = [{_divided(own): " ".join(own.split()) for own in reversed(of_list)} for of_list in undivided or ()]
         self._networks = [confusion_network(of_list) for of_list in compared]
         self._disputed = [disputed(network) for network in self._networks]
         self._winners: list[dict[bytes, str]] = [{} for _ in compared]  # by votes: other totals often make the same
@@ -82,12 +83,16 @@ class Vote:
     def decided(self, hypotheses: Sequence[Hypothesis], totals: np.ndarray, scale: float) -> list[Hypothesis]:
         """Return the answer of the first list alone, with the rank of the hypothesis whose text it is, else 0."""
         [text] = self.answers([0], totals[None], scale)
-        written = [self._joined(0, text) for text in self._written[0]]
-        return [Hypothesis(text, rank=hypotheses[written.index(text)].rank if text in written else 0)]
+        form = str if self._undivided is None else _divided
+        written = [form(own) for own in self._written[0]]
+        return [Hypothesis(text, rank=hypotheses[written.index(form(text))].rank if form(text) in written else 0)]
 
     def _joined(self, i: int, text: str) -> str:
         """Return an answer with its characters joined: as the hypothesis that it is was read, if nothing else of that was changed."""
         if self._undivided is None:
             return text
-        same = (" ".join(own.split()) for own in self._undivided[i] if divided(own).split() == text.split())
-        return next(same, rejoined(text, self._undivided[i]))
+        return self._as_read[i].get(text) or rejoined(text, self._undivided[i])
+
+
+def _divided(text: str) -> str:
+    return " ".join(divided(text).split())
