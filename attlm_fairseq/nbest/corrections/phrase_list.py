@@ -41,38 +41,35 @@ class SimilarPhrases(PhraseList):
             stretch = tuple(words[begin:end])
             if len(stretch) > self.longest + EXTRA_WORDS and not all(len(word) == 1 or CHARACTER.fullmatch(word) for word in stretch):
                 break
-            for place, similarity in self._similar(stretch):
+            similar = self._similar(stretch)
+            elsewhere = self._beside(words, begin, end, last) if similar else {}
+            for place, similarity in similar.items():
                 phrase = _in_place_of(stretch, self.phrases[place].words)
-                if phrase is None or self._fits_better(words, begin, end, last, place, similarity):
+                if phrase is None or elsewhere.get(place, 0.0) > similarity:
                     continue
                 if (target := _as_divided(phrase, stretch)) != stretch:
                     yield Edge(begin, end, target, SHARPNESS * (similarity - 1.0), (FROM_LIST, " ".join(stretch), " ".join(phrase)))
 
-    def _fits_better(self, words: Sequence[str], begin: int, end: int, last: int, place: int, similarity: float) -> bool:
-        """Return whether a phrase is more like the stretch with a character more or less at either end, in a script without spaces.
+    def _beside(self, words: Sequence[str], begin: int, end: int, last: int) -> dict[int, float]:
+        """Return the phrases that are like a stretch with a word more or less at either end, with the highest similarity.
 
-        There every character begins a stretch, and a phrase that swallows or leaves one costs little where it is long.
+        They do not stand here: a long phrase would swallow the words beside it, or leave some of its own, at little cost.
         """
-        if not all(map(CHARACTER.fullmatch, words[begin:end])):
-            return False
+        best: dict[int, float] = {}
         for first, after in ((begin + 1, end), (begin, end - 1), (begin - 1, end), (begin, end + 1)):
-            others = tuple(words[first:after])
-            if (
-                0 < first < after <= last
-                and all(map(CHARACTER.fullmatch, others))
-                and dict(self._similar(others)).get(place, 0.0) > similarity
-            ):
-                return True
-        return False
+            if 0 < first < after <= last:
+                for place, similarity in self._similar(tuple(words[first:after])).items():
+                    best[place] = max(similarity, best.get(place, 0.0))
+        return best
 
-    def _similar(self, stretch: tuple[str, ...]) -> Iterable[tuple[int, float]]:
+    def _similar(self, stretch: tuple[str, ...]) -> dict[int, float]:
         """Return the phrases that are spelled like a stretch, with or without what is written before and after it."""
         text = " ".join(stretch)
         (before, _), (_, after) = punctuation(stretch[0]), punctuation(stretch[-1])
         found = dict(self._close(text[len(before) : len(text) - len(after)]))
         for place, similarity in self._close(text):
             found[place] = max(similarity, found.get(place, 0.0))
-        return found.items()
+        return found
 
     def never_matching(self, texts: Iterable[str]) -> list[Phrase]:
         """Return the phrases that cannot match anything in lists of these texts: too many of their letters are in none of them."""

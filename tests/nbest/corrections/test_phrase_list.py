@@ -68,6 +68,14 @@ def test_a_phrase_swallows_no_neighbours(text, tmp_path: Path) -> None:
     assert not any(text.startswith(found) for text in texts)
 
 
+def test_a_phrase_swallows_no_words(tmp_path: Path) -> None:
+    expanded = replace(without_table(), phrase_list=listed(tmp_path, "Urumqi First Hospital\n"))
+    for text in ("he is at Urumqy First Hospital now", "he is at urum qi First Hospital now"):
+        found = expanded.expand(list_of(text)).hypotheses
+        assert [hypothesis.text for hypothesis in found] == [text, "he is at Urumqi First Hospital now"]
+    assert len(expanded.expand(list_of("he is at Urumqi First Hospital now")).hypotheses) == 1
+
+
 def test_a_long_name_is_offered_whole(tmp_path: Path) -> None:
     name = "".join(chr(0x0E01 + 7 * place % 40) for place in range(40))
     wrong = name[:20] + "\u0e51" + name[21:]
