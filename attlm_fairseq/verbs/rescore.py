@@ -38,8 +38,9 @@ from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress
 from attlm_fairseq.verbs.configuration import LM, run_config
+from attlm_fairseq.verbs.fit_of_references import SAMPLE_LISTS
 from attlm_fairseq.verbs.lists import Lists, Sources, opened_lists, with_sources
-from attlm_fairseq.verbs.run import require_lms, require_weights, scoring, warn_of_other_lms
+from attlm_fairseq.verbs.run import hint_at_clauses, require_lms, require_weights, scoring, warn_of_other_lms
 
 OF_WORDS: dict[str, Callable[[Iterable[NbestList], str], None]] = {"ctm": write_ctm, "sausage": write_sausages}  # need confidences
 WITH_CONFIDENCES = ("jsonl", "json")
@@ -189,6 +190,8 @@ def rescore_opened(
     decider = ListDecider(run, features, writer.confidence)
     with cache.telling_how_to_continue():
         context, read = with_context(run, lists)
+        sample: list[str] = []
+        read = _sampled(read, sample)
         with scoring(run, features, on_progress, cache, context, loaded) as rescorer:
             # closed if deciding or writing fails: whoever keeps the exception would keep the scores' file locked
             with contextlib.closing(rescorer.score(rescorer.workers.expand(read))) as scored:
@@ -196,6 +199,7 @@ def rescore_opened(
             cache.finish()
             signatures = rescorer.workers.signatures()
     warn_of_other_lms(run, signatures)
+    hint_at_clauses(sample, run.decision)
     record = {"weights": dict(decider.weights), "decision": str(run.decision), "attlm": __version__, "lm": signatures}
     counts: dict[str, Any] = dict(decider.counts)
     return Rescored(
@@ -207,6 +211,14 @@ def rescore_opened(
         record=record,
         conversations=rescorer.conversations,
     )
+
+
+def _sampled(lists: Iterable[NbestList], sample: list[str]) -> Iterator[NbestList]:
+    """Yield the lists, and add the first hypotheses of the first SAMPLE_LISTS to ``sample``."""
+    for nbest in lists:
+        if len(sample) < SAMPLE_LISTS:
+            sample.append(nbest.hypotheses[0].text)
+        yield nbest
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.clauses import SPLITS_AT_SPACES, fitting_tokenizer, takes_clauses
 from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
 from attlm_fairseq.nbest.corrections.expansion import SCORES
+from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.features.lm_features import differing_lms, is_lm_feature
 from attlm_fairseq.nbest.metrics import BLEU, TER, WER, Metric
@@ -32,7 +33,7 @@ from attlm_fairseq.text.subwords import SubwordMarks
 from attlm_fairseq.verbs.arguments import OnProgress
 from attlm_fairseq.verbs.fit_of_references import warn_of_references
 
-OF_WORDS = {"consensus": "the vote of --consensus", "mbr-wer": "the loss of --mbr wer", "mbr-ter": "the loss of --mbr ter"}
+COMPARES_WORDS = {"consensus": "the vote of --consensus", "mbr-wer": "the loss of --mbr wer", "mbr-ter": "the loss of --mbr ter"}
 
 
 @contextmanager
@@ -176,7 +177,7 @@ def hint_at_tokenizer(references: Iterable[Sequence[str]], metric: Metric, rules
     """Log how words are told apart in references that are written without spaces, for the metric and the decision ``rules``."""
     bleu = isinstance(metric, BLEU) and metric.tokenize in SPLITS_AT_SPACES
     of_words = [metric.name] if isinstance(metric, WER | TER) else []
-    of_words += [vote for rule, vote in OF_WORDS.items() if rule in rules]
+    of_words += [what for rule, what in COMPARES_WORDS.items() if rule in rules]
     loss = "mbr-bleu" in rules and not isinstance(metric, BLEU)
     if not (bleu or loss or of_words):
         return
@@ -191,6 +192,13 @@ def hint_at_tokenizer(references: Iterable[Sequence[str]], metric: Metric, rules
         note(f"{without} {' and '.join(of_words)} {takes} clauses for words: --metric-text characters counts characters")
     if tokenizer and loss:
         note(f"{without} the loss of --mbr bleu takes clauses for words: --mbr chrf does not")
+
+
+def hint_at_clauses(texts: Iterable[str], decision: Decision) -> None:
+    """Log if a decision compares the clauses of these hypotheses as words, for they have no spaces between words."""
+    what = COMPARES_WORDS.get(decision.rule)
+    if what is not None and takes_clauses(map(decision.text.prepared, texts)):
+        note(f"note: the hypotheses have no spaces between words, so {what} takes clauses for words: --metric-text characters divides them")
 
 
 def _is_installed(tokenizer: str) -> bool:

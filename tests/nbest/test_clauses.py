@@ -87,5 +87,11 @@ def test_chinese_from_lists_to_figures(folder):
     assert "--cer-without-spaces is for --metric cer, not for wer" in refused("eval", "zh.jsonl", "--metric", "wer", "--cer-without-spaces")
     told = refused("tune", "zh.jsonl", "--metric", "cer", "--confidence", "--kenlm", "zh.arpa")
     assert "it goes with --metric wer, not CER; for text without spaces between words, --metric wer --metric-text characters" in told
+    told = run("rescore", "zh.jsonl", "--consensus", "--weight", "am=1", "--scale", "1", "-o", "vote.jsonl").stderr
+    assert (
+        "the hypotheses have no spaces between words, so the vote of --consensus takes clauses for words: --metric-text characters" in told
+    )
+    voting = ["rescore", "zh.jsonl", "--consensus", "--metric-text", "characters", "--weight", "am=1", "--scale", "1", "-o", "vote2.jsonl"]
+    assert "clauses" not in run(*voting).stderr
     told = run("ngram", "text.txt", "-o", "more.arpa", "-n", "2", "--discount-fallback").stderr
     assert "text.txt has no spaces between words, so clauses count as words: `attlm convert text.txt" in told
