@@ -72,7 +72,11 @@ def tightened(text: str) -> str:
 
 
 def rejoined(text: str, like: Iterable[str]) -> str:
-    """Return a ``divided`` text with spaces between or beside characters only if none of the texts ``like`` is without them there."""
+    """Return a ``divided`` text with the spaces that the texts ``like`` have.
+
+    If characters stand next to each other in one of them, the spaces between characters are removed. If characters also stand
+    next to words of other scripts there, the spaces beside these words are removed, too.
+    """
     like = list(like)
     if not any(map(is_unspaced, like)):
         return text

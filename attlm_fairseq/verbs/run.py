@@ -187,7 +187,7 @@ def hint_at_tokenizer(references: Iterable[Sequence[str]], metric: Metric, rules
     if tokenizer and bleu:
         fitting = dict.fromkeys([*([tokenizer] if _is_installed(tokenizer) else []), "char"])
         note(f"{without} BLEU takes clauses for words: --bleu-tokenize {' or '.join(fitting)} counts better")
-    if of_words and takes_clauses(texts):
+    if tokenizer and of_words and takes_clauses(texts):
         takes = "take" if len(of_words) > 1 else "takes"
         note(f"{without} {' and '.join(of_words)} {takes} clauses for words: --metric-text characters counts characters")
     if tokenizer and loss:

@@ -51,9 +51,10 @@ class SimilarPhrases(PhraseList):
                     yield Edge(begin, end, target, SHARPNESS * (similarity - 1.0), (FROM_LIST, " ".join(stretch), " ".join(phrase)))
 
     def _beside(self, words: Sequence[str], begin: int, end: int, last: int) -> dict[int, float]:
-        """Return the phrases that are like a stretch with a word more or less at either end, with the highest similarity.
+        """Return the phrases that are like the stretch with one word more or one word less, at either end, with their highest similarity.
 
-        They do not stand here: a long phrase would swallow the words beside it, or leave some of its own, at little cost.
+        A phrase that is more like one of these than like the stretch replaces that one. In place of the stretch, a long phrase would
+        delete the word beside it at little cost.
         """
         best: dict[int, float] = {}
         for first, after in ((begin + 1, end), (begin, end - 1), (begin - 1, end), (begin, end + 1)):

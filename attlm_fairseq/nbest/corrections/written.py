@@ -143,20 +143,25 @@ class Written:
         return self._capitalised(new) if is_capital else new
 
     def _spaced(self, new: str) -> str:
-        """Return new words with the spaces that this text has between characters of scripts without spaces, if the steps divide these."""
-        if not has_unspaced(new) or all(step.name != "characters" for step in self.steps.steps):
+        """Return new words with or without spaces between characters of scripts without spaces, as this text has them."""
+        if not has_unspaced(new) or not self._divides:
             return new
         if not self._is_unspaced:
             return " ".join(divided(new).split())
         return tightened(new) if self._joins_words else joined(new)
 
     def _followed(self, text: str, gap: str, more: str) -> str:
-        """Return a text with what follows it, and a space if two words would stand next to each other as they do not in this text."""
+        """Return a text and what follows it. Two words get a space between them, unless this text writes such words without one."""
         ends = [text[-1:], more[:1]]
         if gap or not all(sign.isalnum() or has_unspaced(sign) for sign in ends):
             return text + gap + more
         unspaced = sum(has_unspaced(sign) is not None for sign in ends)
         return text + more if unspaced == 2 or (unspaced and self._joins_words) else f"{text} {more}"
+
+    @property
+    def _divides(self) -> bool:
+        """Return whether the steps make characters of scripts without spaces words."""
+        return any(step.name == "characters" for step in self.steps.steps)
 
     @cached_property
     def _neighbours(self) -> list[tuple[str, bool, bool]]:
@@ -168,7 +173,7 @@ class Written:
     @cached_property
     def _is_unspaced(self) -> bool:
         """Return whether characters that count as words stand next to each other. If there are no two to tell, it is assumed."""
-        if all(step.name != "characters" for step in self.steps.steps):
+        if not self._divides:
             return False
         gaps = [gap for gap, first, second in self._neighbours if first and second]
         return "" in gaps or (not gaps and has_unspaced("".join(self.written)) is not None)
@@ -241,7 +246,7 @@ def usual_forms(lists: Iterable[Sequence[str]], steps: TextPipeline) -> dict[str
 
 
 def _divided_parts(token: str, words: Sequence[str], steps: TextPipeline) -> list[str]:
-    """Return the parts of a token as ``_parts`` does, where words may stand next to each other: characters of scripts without spaces."""
+    """Return the parts of a token as ``_parts`` does. Characters of scripts without spaces are words with nothing between them."""
     pieces = PARTS.findall(token)
     if len(pieces) > 1 and len(words) > 1:
         parts = [""]

@@ -88,7 +88,7 @@ class Vote:
         return [Hypothesis(text, rank=hypotheses[written.index(form(text))].rank if form(text) in written else 0)]
 
     def _joined(self, i: int, text: str) -> str:
-        """Return an answer with its characters joined: as the hypothesis that it is was read, if nothing else of that was changed."""
+        """Return an answer with its characters joined. If the text steps only divided a hypothesis, its answer is the text as read."""
         if self._undivided is None:
             return text
         return self._as_read[i].get(text) or rejoined(text, self._undivided[i])
