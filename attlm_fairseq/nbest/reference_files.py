@@ -40,6 +40,7 @@ _STM = re.compile(  # file, channel, speaker, begin, end, perhaps a label, words
 )
 STM_IGNORED = "ignore_time_segment_in_scoring"  # the text of a segment that no scorer counts
 _STM_MARKUP = re.compile(r"(?:^|\s)(?:[{}]|\([^()\s]+\))(?=\s|$)")  # alternatives `{ a / b }` and words that may be missing `(uh)`
+_ALTERNATIVES = re.compile(r"\{[^{}]*\s/\s[^{}]*\}")  # the surer of the two: a line of text may end with an id `(spk-1)`
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,18 @@ def _reference_files(path: str) -> list[TextFile]:
 
 def _text_lines(path: str, source: TextSource) -> TextFile:
     lines = without_ends(list(source.lines()))
-    return _stm_file(path, lines) or _ctm_file(path, lines) or TextFile(path, lines)
+    if found := _stm_file(path, lines) or _ctm_file(path, lines):
+        return found
+    if marked := sum(_ALTERNATIVES.search(line) is not None for line in lines):
+        note(_of_markup(path, f"{marked} of {len(lines)} lines"))
+    return TextFile(path, lines)
+
+
+def _of_markup(path: str, where: str) -> str:
+    return (
+        f"WARNING: {path}: {where} have alternatives such as {{ a / b }} or optional words such as (uh), "
+        "which count as words: error rates will be too high"
+    )
 
 
 def read_as_ctm(path: str) -> str:
@@ -194,10 +206,7 @@ def _stm_file(path: str, lines: Sequence[str]) -> TextFile | None:
         return None
     note(f"note: {path} is read as STM: the ids are those of the recordings, and the segments of a recording are one reference")
     if marked:
-        note(
-            f"WARNING: {path}: {marked} of {len(found_rows)} segments have alternatives such as {{ a / b }} or optional words "
-            "such as (uh), which count as words: error rates will be too high"
-        )
+        note(_of_markup(path, f"{marked} of {len(found_rows)} segments"))
     unscored = [tuple(time for channel, time in ignored.get(name, ()) if channel == channels.get(name, channel)) for name in texts]
     return TextFile(path, list(texts.values()), list(texts), unscored=unscored if any(unscored) else ())
 

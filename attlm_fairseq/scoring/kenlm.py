@@ -199,8 +199,8 @@ class KenLMScorer(Scorer):
             return []
         return [
             f"WARNING: {self.name}: {self.path.name} has no probability for <unk>, so each unknown word gets ln p = "
-            f"{self.lm.unknown_log10 * LN_10:.0f}, which outweighs all else: use `--oov {self.name}=penalty:-12`, or estimate the LM "
-            "with `attlm ngram`"
+            f"{self.lm.unknown_log10 * LN_10:.0f}, which outweighs all else: use `--oov {self.name}=penalty:-12` (SRILM leaves such words "
+            "out, as penalty:0 does), or estimate the LM with `attlm ngram`"
         ]
 
     def signature(self) -> dict[str, object]:

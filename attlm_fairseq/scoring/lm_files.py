@@ -72,6 +72,8 @@ def lm_kind(path: Path) -> LMKind:
         return "kenlm"
     if head.startswith(magic.TORCH):
         return _kind_of_checkpoint(path)
+    if head.startswith(b"SRILM_BINARY"):
+        raise InputError(f"is a binary LM of SRILM: write it as ARPA, `ngram -lm {path.name} -write-lm lm.arpa`", path=path)
     raise InputError(f"found a file that begins with {head[:12]!r}; {EXPECTED}", path=path)
 
 

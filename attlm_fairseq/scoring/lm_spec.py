@@ -29,11 +29,11 @@ DIRECTIONS: tuple[Direction, ...] = ("forward", "right-to-left", "reverse")
 
 
 def is_mixture(value: Any) -> bool:
-    """Return whether a value is a dictionary, or pairs, of names of LMs with weights that can be normalised."""
+    """Return whether a value is a dictionary, or pairs, of names of two or more LMs with weights that can be normalised."""
     pairs = value.items() if isinstance(value, Mapping) else value
     if not isinstance(pairs, Collection) or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
         return False
-    return all(isinstance(name, str) for name, _ in pairs) and are_shares([weight for _, weight in pairs], max(1, len(pairs)))
+    return all(isinstance(name, str) for name, _ in pairs) and are_shares([weight for _, weight in pairs], max(2, len(pairs)))
 
 
 def mixture_of(value: Any) -> tuple[tuple[str, float], ...]:
@@ -50,7 +50,7 @@ ALLOWED: dict[str, Allowed] = {
         "a list of files",
         lambda value: tuple(map(Path, value)),
     ),
-    "mixture": Allowed(is_mixture, "{NAME = WEIGHT, ..}: names of LMs with weights, none negative, not all zero", mixture_of),
+    "mixture": Allowed(is_mixture, "{NAME = WEIGHT, ..}: names of two or more LMs with weights, none negative, not all zero", mixture_of),
     "ensemble_weights": Allowed(
         lambda value: isinstance(value, list | tuple) and are_shares(value, len(value)),
         "a list of numbers, none negative, not all zero",

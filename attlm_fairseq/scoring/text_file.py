@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, islice, repeat
@@ -9,6 +10,7 @@ from itertools import chain, count, islice, repeat
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.messages import note
 from attlm_fairseq.scoring.context import SENTENCES_AT_ONCE, in_order, stretches
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.oov import OOVCount
@@ -16,6 +18,7 @@ from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.text import TextPipeline, split_texts
 
 BLOCK_LINES = 4096  # scored together
+_MARKED = re.compile(r"\s*<s>\s|(?:.*\s)?</s>\s*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +149,24 @@ def _in_context(
 
 
 def read_lines(text: str | TextSource) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text without their ends; ``-`` is standard input.
+    """Yield the lines of a UTF-8 text without their ends; ``-`` is standard input. Logs how many have marks of sentences as words.
 
     Raises:
         InputError: the file cannot be read, is empty or is not UTF-8.
     """
-    source = TextSource(text, "one sentence per line") if isinstance(text, str) else text
-    return (line.rstrip("\r\n") for line in source.lines())
+    return _lines_of(TextSource(text, "one sentence per line") if isinstance(text, str) else text)
+
+
+def _lines_of(source: TextSource) -> Iterator[str]:
+    marked = 0
+    for line in source.lines():
+        marked += "s>" in line and _MARKED.match(line) is not None
+        yield line.rstrip("\r\n")
+    if marked:
+        note(
+            f"WARNING: {source.name}: {marked} lines begin with <s> or end with </s>, which count as words, mostly unknown ones: "
+            r"LMs add sentence ends themselves; `sed -E 's/^ *<s> *//; s/ *<\/s> *$//'` removes these"
+        )
 
 
 def count_lines(path: str) -> int:

@@ -14,7 +14,7 @@ from attlm_fairseq.nbest.lattices.kaldi import read_symbols
 from attlm_fairseq.nbest.lattices.lattice import WORDS, Lattice
 from attlm_fairseq.nbest.lattices.read import read_lattices
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.numeric import is_finite
+from attlm_fairseq.numeric import is_finite, whole_number
 from attlm_fairseq.verbs.arguments import FilePath, plain_weights
 
 HYPOTHESES = 100
@@ -92,6 +92,8 @@ class _Notes:
         differ: whether a later one has had others.
         short: number of lists with fewer hypotheses.
         without_path: ids of the lattices without a path to an end.
+        lists: whether all lattices so far are paths of n-best lists: each has one text and a key UTTERANCE-RANK.
+        ranks: how many of them have a rank above 1.
     """
 
     hypotheses: int
@@ -100,6 +102,8 @@ class _Notes:
     differ: bool = False
     short: int = 0
     without_path: list[str] = field(default_factory=list)
+    lists: bool = True
+    ranks: int = 0
 
     def before(self, lattice: Lattice, weights: Mapping[str, float]) -> None:
         if self.first is None:
@@ -115,6 +119,9 @@ class _Notes:
         if self.unseen:
             self.unseen.difference_update(arc.word for arcs in lattice.arcs for arc in arcs)
         self.short += len(found) < self.hypotheses
+        rank = whole_number(lattice.id.rpartition("-")[2])
+        self.lists = self.lists and rank is not None and all(len(arcs) <= 1 for arcs in lattice.arcs)
+        self.ranks += rank is not None and rank > 1
         if not found:
             self.without_path.append(lattice.id)
 
@@ -124,5 +131,10 @@ class _Notes:
             note(f"WARNING: {found_in}: their lists have one empty text")
         if self.unseen:
             note(f"WARNING: no lattice has the word {', '.join(map(repr, sorted(self.unseen)))}, which is to be left out")
+        if self.lists and self.ranks:
+            note(
+                "WARNING: each lattice has one path and an id such as utt-2, as Kaldi's lattice-to-nbest writes them: each hypothesis "
+                "becomes a list of its own; give the lattices themselves, or `attlm convert` the folder of nbest-to-linear"
+            )
         if self.short:
             note(f"note: {self.short} lists have fewer than {self.hypotheses} hypotheses: their lattices have no more texts")

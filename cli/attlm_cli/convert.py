@@ -40,7 +40,8 @@ from attlm_fairseq.verbs.lists import NbestFile
     "--scores",
     type=NAMED_FILE,
     multiple=True,
-    help="Add the score NAME from FILE, which has one number per line: one for each hypothesis, in the order of the lists. Repeatable.",
+    help="Add the score NAME from FILE, which has one number per line, larger is better: one for each hypothesis, in the order of the "
+    "lists. Numbers are taken as they are: LM scores in log10, as SRILM writes them, need a weight 2.303 times as large. Repeatable.",
 )
 @cloup.option("--prefix-ids", is_flag=True, help="Put the name of its file and a dash before each id, if files share ids.")
 def convert_command(

@@ -130,7 +130,7 @@ COMBINED_MODELS = (
     for_lms(
         "--mixture",
         MIXTURE,
-        "Mix LMs linearly, word by word, with these weights, as found by `attlm mix`. Repeatable.",
+        "Mix LMs linearly, word by word, with these weights, such as `mix=a:0.6,b:0.4`, as found by `attlm mix`. Repeatable.",
     ),
 )
 TEXT = (

@@ -352,7 +352,7 @@ def test_options_of_lms_are_checked(folder, files, options, message):
         ("checkpoint = 'a'\ntemperature = 0", r"temperature: found '0', expected a number above 0"),
         ("checkpoint = 'lm.pt'\nensemble_weights = [1, 2]", r"ensemble_weights needs 1 numbers"),
         (
-            "mixture = { n = 1 }\ncontext_sentences = 1",
+            "mixture = { n = 0.5, m = 0.5 }\ncontext_sentences = 1",
             r"'context_sentences' is not an entry of \[lm.x\]; known are mixture, only_close, oov",
         ),
     ],

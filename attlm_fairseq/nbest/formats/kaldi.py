@@ -17,6 +17,7 @@ from attlm_fairseq.nbest.formats.lines import (
     fresh_names,
     grouped,
     is_as_read,
+    is_number,
     number,
     one_line,
     own_text,
@@ -24,6 +25,7 @@ from attlm_fairseq.nbest.formats.lines import (
     split_end,
     text_of,
     text_of_hypothesis,
+    whole_lines,
     write_lines,
     written,
 )
@@ -32,6 +34,7 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import HypothesisText
 
 TEXTS = ("text", "words_text")  # the second is what Kaldi's own rescoring scripts call it
+NUMBERS = "words"  # Kaldi's nbest-to-linear writes numbers of words, which its scripts call so
 _KEY = re.compile(r"(\S+)-(\d{1,18})(?=\s|$)")
 _COSTS = re.compile(r"cost|score|^acwt|^lmwt")
 _TOTAL_FILE = f"{TOTAL}_cost"
@@ -89,13 +92,19 @@ class KaldiFolder(NbestFolderFormat):
     )
 
     def matches_folder(self, folder: Path) -> bool:
-        return any((folder / text).is_file() and _KEY.match(head_of(folder / text)) is not None for text in TEXTS)
+        return any((folder / text).is_file() and _KEY.match(head_of(folder / text)) is not None for text in (*TEXTS, NUMBERS))
 
     def parse_folder(self, folder: Path) -> Iterator[NbestList]:
         text = next((folder / name for name in TEXTS if (folder / name).is_file()), None)
         if text is None:
-            raise InputError(f"no file {' or '.join(TEXTS)} in it: expected a Kaldi n-best folder", path=folder)
+            message = f"no file {' or '.join(TEXTS)} in it: expected a Kaldi n-best folder"
+            if (folder / NUMBERS).is_file():
+                message += f"; `{NUMBERS}` has numbers of words: int2sym.pl -f 2- words.txt < {NUMBERS} > words_text"
+            raise InputError(message, path=folder)
         costs = {path.name for path in folder.iterdir() if path.is_file() and path != text and _COSTS.search(path.name)}
+        if of_words := sorted(name for name in costs if _has_costs_of_words(folder / name)):
+            note(f"note: {folder}: {', '.join(of_words)} has several numbers in a line, as for single words, and is not read as a cost")
+            costs.difference_update(of_words)
         others = {name: Table(folder / name) for name in sorted({*tables_beside(text), *costs})}
 
         def parse(whole: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
@@ -125,6 +134,12 @@ class KaldiFolder(NbestFolderFormat):
                 text = text_of(nbest, self.name)
                 for hypothesis in _as_written(nbest):
                     _put(files, (text.file_name if text is not None else "") or TEXTS[0], nbest, hypothesis)
+
+
+def _has_costs_of_words(path: Path) -> bool:
+    """Return whether the lines of a file have several numbers after the key, as the first ones show."""
+    rows = [line.split()[1:] for line in whole_lines(head_of(path)).split("\n")]
+    return any(len(row) > 1 for row in rows) and all(is_number(field) for row in rows for field in row)
 
 
 def _parse(keyed: KeyedLine, path: str) -> tuple[str, Hypothesis]:

@@ -35,6 +35,7 @@ from attlm_fairseq.numeric import LN_10
 _COUNT = re.compile(r"\d{1,18}")
 _BYTELOG = re.compile(r"\s*NBestList\d")
 _OWN_SCORES = ("acoustic", "lm")
+LIST_END = ".score"  # what SRILM's scripts append to the id of a list
 
 
 class SrilmFormat(NbestFormat):
@@ -57,7 +58,10 @@ class SrilmFormat(NbestFormat):
 
         def parse(whole: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
             if line == 1 and _BYTELOG.match(whole):
-                message = "the list has byte-log scores with the LM mixed in: write it in SRILM's plain form, 'acoustic lm nwords words...'"
+                message = (
+                    "the list has byte-log scores with the LM mixed in: write it in SRILM's plain form, 'acoustic lm nwords words...', "
+                    "as rescore-decipher does"
+                )
                 raise InputError(message, path=path, line=line)
             fields = split_end(whole)[0].split(None, 3)
             if len(fields) < 3 or not _COUNT.fullmatch(fields[2]):
@@ -133,7 +137,7 @@ class SrilmFolder(NbestFolderFormat):
             for name in lines[0]:
                 (folder / name).mkdir(exist_ok=True)
                 of_file = [line[name] for line in lines]
-                with whole_file(str(folder / name / file)) as out:
+                with whole_file(str(folder / name / (_score_file(file) if name else file))) as out:
                     write_lines([nbest], out, self.name if not name else "", partial(_given, of_file))
 
 
@@ -146,7 +150,13 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _list_id(path: str) -> str:
-    return Path(path).name.removesuffix(".gz")
+    """Return the id of a list's file, as SRILM's scripts do: they write lists as ``ID.score.gz``, their scores as ``DIRECTORY/ID.gz``."""
+    return Path(path).name.removesuffix(".gz").removesuffix(LIST_END)
+
+
+def _score_file(name: str) -> str:
+    """Return the name of the file in each score directory that belongs to a list's file."""
+    return _list_id(name) + (".gz" if name.endswith(".gz") else "")
 
 
 def _only_one(lists: Iterable[NbestList]) -> Iterator[NbestList]:
@@ -158,7 +168,10 @@ def _only_one(lists: Iterable[NbestList]) -> Iterator[NbestList]:
 
 
 def _read_scores(directory: Path, nbest: NbestList) -> None:
-    source = TextSource(str(directory / own_text(nbest, SrilmFolder.name).file_name))
+    file = own_text(nbest, SrilmFolder.name).file_name
+    plain = _list_id(file)
+    names = dict.fromkeys([file, _score_file(file), plain, f"{plain}.gz", plain + LIST_END, f"{plain}{LIST_END}.gz"])
+    source = TextSource(str(next((path for name in names if (path := directory / name).exists()), directory / _score_file(file))))
     lines = list(source.lines(keep_mark=True))
     if len(lines) != len(nbest.hypotheses):
         raise InputError(f"found {len(lines)} scores for {len(nbest.hypotheses)} hypotheses: expected one a line", path=source.name)
@@ -179,7 +192,8 @@ def _lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
 
 def _file_of(nbest: NbestList) -> str:
     """Return the name of the file of a list that was read from another format."""
-    if not nbest.id or nbest.id.startswith(".") or nbest.id.endswith(".gz") or set("/\0") & set(nbest.id) or len(nbest.id.encode()) > 200:
+    ends = (".gz", LIST_END)
+    if not nbest.id or nbest.id.startswith(".") or nbest.id.endswith(ends) or set("/\0") & set(nbest.id) or len(nbest.id.encode()) > 200:
         raise nbest.error(f"the id {quoted(nbest.id)} cannot be the name of a file, as in SRILM's folders; write jsonl instead")
     return nbest.id
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from attlm_fairseq.errors import InputError, require_several, require_type
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.confidence import Confidence
 from attlm_fairseq.nbest.decision.decision import Decision
@@ -22,6 +23,8 @@ from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.oov_policy import with_policy
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline, describe_pipelines
+
+SUM_TOLERANCE = 0.005  # of the weights of a mixture: those that `attlm mix` writes are rounded
 
 
 @dataclass(frozen=True)
@@ -259,4 +262,8 @@ class RunConfig:
                 pieces = TextPipeline((text.segmentation,)).load()
                 scorer = SegmentedScorer(scorer, pieces.words, pieces.signature()[0])
             scorers.append(scorer)
-        return with_policy(MixtureScorer(scorers, [weight for _, weight in mixture.mixture], mixture.name), mixture.oov)
+        weights = [weight for _, weight in mixture.mixture]
+        if abs(sum(weights) - 1.0) > SUM_TOLERANCE:
+            shares = ", ".join(f"{name} {weight / sum(weights):.3g}" for name, weight in mixture.mixture)
+            note(f"note: the weights of the mixture {mixture.name} sum to {sum(weights):g}: taken as {shares}")
+        return with_policy(MixtureScorer(scorers, weights, mixture.name), mixture.oov)
