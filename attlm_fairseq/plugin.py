@@ -57,6 +57,7 @@ OTHERS_WARNINGS = [
     r"'pin_memory' argument is set as true but no accelerator is found",
     r"`torch\.cuda\.amp\.autocast\(args\.\.\.\)` is deprecated",
     r"`torch\.cuda\.amp\.GradScaler\(args\.\.\.\)` is deprecated",
+    r"`torch\.jit\.script` is deprecated",
     # the same with a GPU, and with several
     r"amp_C fused kernels unavailable",
     r"RNN module weights are not part of single contiguous chunk of memory",

@@ -189,7 +189,7 @@ def measure(lm: str, lists: str, output: str) -> None:
 def row(title: str, found: Row) -> str:
     """Return a row of the table."""
     comparison = found.comparison
-    against = f"{comparison.difference.score:+.2f}, p = {comparison.p_value:.3f}" if comparison else ""
+    against = f"{comparison.difference.score:+.2f}, p {found.p_text}" if comparison else ""
     return f"| {title} | {found.interval.score:.2f} | {found.interval.low:.2f} .. {found.interval.high:.2f} | {against} |"
 
 

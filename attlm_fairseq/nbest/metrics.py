@@ -26,7 +26,11 @@ COLUMNS = 4096  # n-grams counted at once
 
 
 class ScoreOfSums(Protocol):
-    """A corpus score that is a function of summed statistics: all that intervals and p-values need."""
+    """A corpus score that is a function of summed statistics: all that intervals and p-values need.
+
+    A score that is ``ratio`` times the sum of the first statistic by the sum of the second may say so by this attribute: then the
+    interval of a difference is exact.
+    """
 
     @property
     def name(self) -> str:
@@ -107,6 +111,7 @@ class ErrorRate(_OfText):
     """
 
     higher_is_better = False
+    ratio = 100.0
 
     def score(self, totals: np.ndarray) -> np.ndarray:
         totals = np.asarray(totals, dtype=np.float64)

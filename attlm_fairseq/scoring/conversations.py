@@ -92,7 +92,7 @@ class ContextSpec:
         """Return the number (N,) of each list's group, for folds that keep groups whole. Raises InputError if there is only one."""
         numbers = self.numbers(ids)
         if not numbers.any():
-            raise InputError(f"{self}: all lists are in one group, which folds cannot divide; expected two groups or more")
+            raise InputError(f"{self}: all lists are in one group, which cannot be divided; expected two groups or more")
         return numbers
 
     def documents(self, lines: Iterable[str]) -> Iterator[list[Iterable[DocumentLine]]]:

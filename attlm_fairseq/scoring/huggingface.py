@@ -8,6 +8,7 @@ is none, with an end token. The log-probability of a word is the sum over the to
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -68,6 +69,8 @@ class HuggingFaceTokenLM(TokenLM):
         self.between = line_end(tokenizer)
         text_config = model.config.get_text_config()
         self.positions = most_positions(model)
+        arguments = inspect.signature(model.forward).parameters
+        self.cache_name = "cache" if "cache" in arguments else "past_key_values"  # the second before transformers 5.24
         self.vocabulary_size = int(text_config.vocab_size)
         self.head = self._linear_head()
         self.feature_size = self.vocabulary_size if self.head is None else self.head.in_features
@@ -109,11 +112,12 @@ class HuggingFaceTokenLM(TokenLM):
         return LogitEvents(lambda logits: logits, self.vocabulary_size)
 
     def _forward(self, tokens: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        before = {self.cache_name: cache}
         if self.head is not None:
-            output = self.model.base_model(input_ids=tokens, past_key_values=cache, use_cache=True)
-            return output.last_hidden_state[:, -1], output.past_key_values
-        output = self.model(input_ids=tokens, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        return output.logits[:, -1], output.past_key_values
+            output = self.model.base_model(input_ids=tokens, use_cache=True, **before)
+            return output.last_hidden_state[:, -1], getattr(output, self.cache_name)
+        output = self.model(input_ids=tokens, use_cache=True, logits_to_keep=1, **before)
+        return output.logits[:, -1], getattr(output, self.cache_name)
 
     @torch.inference_mode()
     def _linear_head(self) -> torch.nn.Linear | None:

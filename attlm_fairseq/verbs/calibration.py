@@ -10,7 +10,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.confidence import Confidence, words_of_pieces
 from attlm_fairseq.nbest.decision.decision import Decision, compared_text
-from attlm_fairseq.nbest.fingerprints import LEARNED_SHARE, known_share
+from attlm_fairseq.nbest.fingerprints import COMMON_SHARE, known_share
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.calibration import Calibration, JudgedWords, fit_confidence
@@ -69,7 +69,8 @@ def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: 
     """Measure how well word confidences match reality, on lists that scale and coverage were not fitted on.
 
     The scale and coverage of ``run`` are used if they exist and were tuned on other lists. Otherwise they are fitted by
-    cross-validation: the lists of each fold get the values fitted on the other folds. If each list is one hypothesis with
+    cross-validation: the lists of each fold get the values fitted on the other folds. The answers are those of the weights of
+    ``run`` all the same, also if these were tuned on these lists; the result says so. If each list is one hypothesis with
     confidences of its own, as in CTM, these are measured.
 
     Args:
@@ -85,7 +86,8 @@ def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: 
     right = words.all_right
     if (own := _own_confidences(lists, _judged_text(metric, run.decision).load())) is not None:
         return Calibration.of(own, right, None)
-    if run.confidence is not None and known_share(lists.references, run.tuned_on) <= LEARNED_SHARE:
+    weights_saw = run.share_tuned_on(run.weights, lists.references) > COMMON_SHARE
+    if run.confidence is not None and known_share(lists.references, run.tuned_on) <= COMMON_SHARE:
         return Calibration.of(run.confidence.coverage * words.posteriors(run.confidence.scale), right, run.confidence)
     folds = min(FOLDS, len(set(utterances.tolist())))
     if folds < 2:
@@ -96,7 +98,7 @@ def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: 
         fitted = fit_confidence(words.of_lists(np.flatnonzero(fold_of != fold).tolist()))
         for i in np.flatnonzero(fold_of == fold).tolist():
             found[i] = fitted.coverage * words.of_lists([i]).posteriors(fitted.scale)
-    return Calibration.of(np.concatenate(found), right, None, folds)
+    return Calibration.of(np.concatenate(found), right, None, folds, weights_saw=weights_saw)
 
 
 def _own_confidences(lists: MeasuredLists, text: TextPipeline) -> np.ndarray | None:

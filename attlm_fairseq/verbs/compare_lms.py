@@ -14,13 +14,15 @@ from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.bootstrap import Interval, PairedComparison, confidence_interval, paired_test, summed
+from attlm_fairseq.nbest.statistics.evaluation import p_as_text
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress
 from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.report import rounded
 from attlm_fairseq.verbs.text import CountedText, count_text
 
-BLOCK_LINES = 20  # neighbouring lines are about the same things: they are drawn together
-MIN_SAMPLES = 20  # of shorter texts fewer lines are drawn together
+BLOCK_LINES = 20  # neighbouring lines are about the same things: so many are one sample, at the least
+MIN_SAMPLES = 20  # of shorter texts fewer lines are one sample
+MIN_CORRELATED = 40  # samples that are left when lines are put together because neighbouring samples are correlated
 
 
 class _Perplexity:
@@ -38,6 +40,7 @@ class _CrossEntropy:
     """100 times nats per event, of which a difference is about a change of perplexity in percent. Statistics: ln p, events."""
 
     name = "cross-entropy"
+    ratio = -100.0
     bounds = (-math.inf, math.inf)
 
     def score(self, totals: np.ndarray) -> np.ndarray:
@@ -70,13 +73,15 @@ class LMComparison:
         rows: one row per LM, in the order of the LMs.
         sentences: number of sentences.
         words: number of white-space words of the text.
-        lines_together: how many neighbouring lines are drawn together.
+        samples: number of samples.
+        lines_together: how many neighbouring lines are one sample; None if documents are the samples.
     """
 
     rows: list[LMRow]
     sentences: int
     words: int
-    lines_together: int
+    samples: int
+    lines_together: int | None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison as a JSON-serialisable dictionary. Intervals are: value, low end, high end."""
@@ -89,7 +94,8 @@ class LMComparison:
             )
             for row in self.rows
         ]
-        return {"lms": rows, "sentences": self.sentences, "words": self.words, "lines_together": self.lines_together}
+        of_text = {"sentences": self.sentences, "words": self.words, "samples": self.samples, "lines_together": self.lines_together}
+        return {"lms": rows, **of_text}
 
     def __str__(self) -> str:
         from tabulate import tabulate
@@ -97,8 +103,9 @@ class LMComparison:
         head = ("", "PPL", "95 % interval", "change", "95 % interval", "p")
         aligned = ("left", "right", "left", "right", "left", "left")
         table = tabulate([_cells(row) for row in self.rows], head, "plain", disable_numparse=True, colalign=aligned)
-        drawn = f"{self.lines_together} neighbouring lines are" if self.lines_together > 1 else "each line is"
-        return f"{table}\n{self.sentences} sentences, {self.words} words; {drawn} one sample"
+        one = "each document is" if self.lines_together is None else "each line is"
+        drawn = f"{self.lines_together} neighbouring lines are" if (self.lines_together or 1) > 1 else one
+        return f"{table}\n{self.sentences} sentences, {self.words} words; {drawn} one sample, {self.samples} in all"
 
 
 def compare_lms(
@@ -113,16 +120,20 @@ def compare_lms(
     """Compare the perplexities of LMs on a text.
 
     The log-probabilities of each LM are summed over the words and sentence ends that it sees, and divided by the
-    white-space words and sentence ends of the text as read, as for ``ppl_as_read``. 20 neighbouring lines are one sample
-    of the bootstrap and of the permutation test (fewer in a text of less than 400 lines), because they are about the
-    same things. The interval says how the figures vary with the text, not with the seed of the training.
+    white-space words and sentence ends of the text as read, as for ``ppl_as_read``. The interval says how the figures vary with
+    the text, not with the seed of the training. What is drawn, and tossed, together is about the same things:
+
+    - the documents of a text, if the context is ``blank`` and there are 20 or more;
+    - else 20 neighbouring lines (fewer in a text of less than 400 lines), or 40, 80, .. as long as the figures of
+      neighbouring samples are correlated and 40 samples are left. A note says if they still are.
 
     Args:
         text, lms, config, source, on_progress: as for ``score_text``.
         seed: random seed for the bootstrap and the permutation test.
 
     Returns:
-        For each LM the perplexity, its change against the first LM in percent, and their intervals.
+        For each LM the perplexity with its bootstrap interval, its change against the first LM in percent with the p-value of a
+        paired permutation test, and the interval of the changes that this test does not reject.
 
     Raises:
         InputError: as in ``perplexity``, an LM gives unknown words a fixed penalty, or only some of the LMs score sentence ends.
@@ -134,8 +145,11 @@ def compare_lms(
     counted = count_text(text, run, source, on_progress)
     _warn_of_removed_words(counted)
     path = os.fspath(text) if isinstance(text, str | os.PathLike) else None
-    together = max(1, min(BLOCK_LINES, len(counted.words_read) // MIN_SAMPLES))
-    statistics = _statistics(counted, together, path)
+    of_lines = _statistics(counted, path)
+    samples, together = _samples(counted, of_lines, documents=run.context is not None and run.context.kind == "blank")
+    summed_up = {name: summed(of_lm, samples) for name, of_lm in of_lines.items()}
+    counted_samples = next(iter(summed_up.values()))[:, 1] > 0  # blank lines have no event if sentence ends are not scored
+    statistics = {name: of_lm[counted_samples] for name, of_lm in summed_up.items()}
     rows: list[LMRow] = []
     for name, of_lm in statistics.items():
         ppl = confidence_interval(of_lm, _Perplexity(), seed=seed)
@@ -144,11 +158,47 @@ def compare_lms(
             continue
         compared = paired_test(of_lm, next(iter(statistics.values())), _CrossEntropy(), seed=seed)
         rows.append(LMRow(name, ppl, _in_percent(compared), compared.p_value))
-    if together < BLOCK_LINES:
-        too_narrow = "if neighbouring lines are about the same things, the intervals are too narrow and p is too small"
+    return LMComparison(rows, len(counted.words_read), sum(counted.words_read), len(next(iter(statistics.values()))), together)
+
+
+def _samples(counted: CountedText, statistics: Mapping[str, np.ndarray], *, documents: bool) -> tuple[np.ndarray, int | None]:
+    """Return the sample number of each line, and how many neighbouring lines are one sample; None if documents are. Logs doubts."""
+    lines = np.asarray(counted.lines, dtype=np.int64)
+    if documents:  # of which blank lines, which have no scores, are between the lines
+        numbers = np.cumsum(np.diff(lines, prepend=lines[:1]) > 1)
+        if numbers[-1] + 1 >= MIN_SAMPLES:
+            return numbers, None
+    places = np.arange(len(lines))
+    first = next(iter(statistics.values()))
+    # what is printed: each perplexity, and how each LM differs from the first
+    series = [*statistics.values(), *(np.stack([of_lm[:, 0] - first[:, 0], first[:, 1]], axis=1) for of_lm in statistics.values())]
+    together = max(1, min(BLOCK_LINES, len(lines) // MIN_SAMPLES))
+    while (correlation := _correlation(series, places // together)) and len(lines) >= 2 * together * MIN_CORRELATED:
+        together *= 2
+    too_narrow = "the intervals are too narrow, and p is too small"
+    if correlation:
+        documents_help = f"blank lines between {MIN_SAMPLES} documents or more, with --context blank, make these the samples"
+        note(f"WARNING: neighbouring samples of {together} lines are correlated (r = {correlation:.2f}): {too_narrow}; {documents_help}")
+    elif together < BLOCK_LINES:
         samples = f"samples of {together} lines" if together > 1 else "single lines as samples"
-        note(f"note: so short a text has {samples}: {too_narrow}; {BLOCK_LINES * MIN_SAMPLES} lines or more are better")
-    return LMComparison(rows, len(counted.words_read), sum(counted.words_read), together)
+        better = f"{BLOCK_LINES * MIN_SAMPLES} lines or more are better"
+        note(f"note: so short a text has {samples}: if neighbouring ones are about the same things, {too_narrow}; {better}")
+    return places // together, together
+
+
+def _correlation(series: Sequence[np.ndarray], samples: np.ndarray) -> float:
+    """Return the greatest correlation of neighbouring samples, if it is more than two standard errors; else 0.
+
+    ``series``: ln p and events of each line, (L, 2). What counts is by how much the ln p of a sample is above the text's mean.
+    """
+    found = []
+    for of_lines in series:
+        log_probs, events = summed(of_lines, samples).T
+        above = log_probs - events * (log_probs.sum() / events.sum())
+        alike = np.allclose(above, 0.0, atol=1e-9 * float(np.abs(log_probs).max()))  # lines that repeat, but for rounding
+        found.append(0.0 if alike else float(above[:-1] @ above[1:]) / float(above @ above))
+    greatest = max(found)
+    return greatest if greatest > 2.0 / math.sqrt(samples[-1] + 1) else 0.0
 
 
 def _warn_of_removed_words(counted: CountedText) -> None:
@@ -159,21 +209,18 @@ def _warn_of_removed_words(counted: CountedText) -> None:
             note(f"WARNING: {name} sees {counter.words} of {words} words: if its text steps remove words, it looks too good")
 
 
-def _statistics(counted: CountedText, together: int, path: str | None) -> dict[str, np.ndarray]:
-    """Return ln p and the events of the text as read for each LM and sample, (samples, 2)."""
+def _statistics(counted: CountedText, path: str | None) -> dict[str, np.ndarray]:
+    """Return ln p and the events of the text as read for each LM and line, (lines, 2)."""
     if len(ends := {counter.scores_end for counter in counted.counters.values()}) > 1:
         named = [name for name, counter in counted.counters.items() if not counter.scores_end]
         raise InputError(
             f"{', '.join(named)} scores no sentence ends and the others do, so their perplexities cannot be compared: leave one kind out, "
             "or choose with --sentence-end"
         )
-    samples = np.arange(len(counted.words_read)) // together
     events = np.asarray(counted.words_read, dtype=np.float64) + ends.pop()
-    found = {name: summed(np.stack([np.asarray(counter.log_probs), events], axis=1), samples) for name, counter in counted.counters.items()}
-    counted_lines = next(iter(found.values()))[:, 1] > 0  # blank lines have no event if sentence ends are not scored
-    found = {name: of_lm[counted_lines] for name, of_lm in found.items()}
+    found = {name: np.stack([np.asarray(counter.log_probs), events], axis=1) for name, counter in counted.counters.items()}
     for name, of_lm in found.items():
-        if not len(of_lm) or not np.isfinite(_Perplexity().score(of_lm.sum(axis=0))):
+        if not events.sum() or not np.isfinite(_Perplexity().score(of_lm.sum(axis=0))):
             raise InputError(f"{name} has no finite perplexity: there is nothing to compare", path=path)
     return found
 
@@ -190,4 +237,5 @@ def _cells(row: LMRow) -> Sequence[str]:
     cells = [row.lm, f"{row.ppl.score:.2f}", f"{row.ppl.low:.2f} .. {row.ppl.high:.2f}"]
     if row.change is None or row.p_value is None:
         return [*cells, "", "", ""]
-    return [*cells, f"{row.change.score:+.2f} %", f"{row.change.low:+.2f} .. {row.change.high:+.2f} %", f"{row.p_value:.3f}"]
+    interval = f"{row.change.low:+.2f} .. {row.change.high:+.2f} %" if math.isfinite(row.change.low + row.change.high) else "none"
+    return [*cells, f"{row.change.score:+.2f} %", interval, p_as_text(row.p_value)]

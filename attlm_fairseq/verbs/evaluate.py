@@ -14,7 +14,7 @@ from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.corrections import warn_of_part
-from attlm_fairseq.nbest.fingerprints import LEARNED_SHARE
+from attlm_fairseq.nbest.fingerprints import COMMON_SHARE
 from attlm_fairseq.nbest.line_matching import By
 from attlm_fairseq.nbest.metrics import EditRate, Edits, Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -31,11 +31,12 @@ from attlm_fairseq.nbest.statistics.table import ErrorCounts, as_table, error_ta
 from attlm_fairseq.nbest.tuning.oracle import oracle
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
 from attlm_fairseq.nbest.tuning.tuning import selection
+from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress
 from attlm_fairseq.verbs.calibration import calibrate
 from attlm_fairseq.verbs.configuration import metric_of, run_config
 from attlm_fairseq.verbs.fit_of_references import warn_of_references
-from attlm_fairseq.verbs.lists import Lists, NbestFile, is_file, lists_or_texts, title_of
+from attlm_fairseq.verbs.lists import Lists, NbestFile, groups_of, is_file, lists_or_texts, title_of
 from attlm_fairseq.verbs.references import ReferenceFiles, References, reference_files, with_references
 from attlm_fairseq.verbs.report import note_samples, row_record, write_report
 from attlm_fairseq.verbs.run import (
@@ -47,6 +48,7 @@ from attlm_fairseq.verbs.run import (
 from attlm_fairseq.verbs.systems import lists_of_system
 
 AGAINST = "against the first"
+ROUNDED_SHARE = 0.005  # of lists: less is not told
 
 
 class System(NamedTuple):
@@ -156,6 +158,7 @@ def evaluate(
     *,
     config: RunConfig | FilePath | None = None,
     metric: str | Metric | None = None,
+    draw_by: str | ContextSpec | None = None,
     seed: int = 1,
     confidence: bool = False,
     on_progress: OnProgress = None,
@@ -163,11 +166,11 @@ def evaluate(
     """Measure the 1-best hypotheses of lists, and of other systems on the same utterances, with 95 % bootstrap intervals.
 
     With ``config``, the lists are also rescored, with all weights and with each LM alone. Each system is compared with
-    the input order: the difference, and the p-value of a paired permutation test. The last row is the oracle, the best
-    choice from the lists. For BLEU and chrF it is a lower bound of that.
+    the input order: the difference with a 95 % interval, and the p-value of a paired permutation test. The last row is the
+    oracle, the best choice from the lists. For BLEU and chrF it is a lower bound of that.
 
-    A system that was tuned on these lists gets no p-value. Without ``config``, the ``others`` count as tuned on these
-    lists if the ``attlm.toml`` of the current folder was.
+    A system that was tuned on these lists, or on more than a tenth of them, gets no p-value. Without ``config``, the ``others``
+    count as tuned on these lists if the ``attlm.toml`` of the current folder was.
 
     Args:
         lists: n-best lists, or a file of lists or of texts, one per line.
@@ -175,7 +178,9 @@ def evaluate(
         others: other systems: files of lists or texts, or lists by name.
         config: LMs, weights and decision: a RunConfig or the path of an ``attlm.toml``.
         metric: ``wer``, ``cer``, ``bleu``, ``chrf``, ``chrf++``, ``ter``, or a Metric. None: that of ``config``, else WER.
-        seed: random seed for the bootstrap.
+        draw_by: which lists are one sample of intervals and p-values, such as those of a document or a speaker, as in
+            ``TuneOptions.folds_by``. None: the conversations of a context, else the lists of the same utterance.
+        seed: random seed for the bootstrap and the tosses.
         confidence: also measure the word confidences; needs the metric ``wer``. See ``calibration.calibrate``.
         on_progress: called with the number of hypotheses scored since the last call.
 
@@ -198,7 +203,8 @@ def evaluate(
     context, _ = with_context(run, read)
     ids = {nbest.id for nbest in whole}
     whole += [nbest for nbest in read if nbest.id not in ids]  # silence of CTM
-    found = measure(read, metric, run, features, on_progress, context, run.groups(read))
+    groups = run.groups(read) if draw_by is None else groups_of(read, draw_by, "draw_by")
+    found = measure(read, metric, run, features, on_progress, context, groups)
     run, rescored = _rescored(found, metric, run)
     given = refs is not None and (refs is not files or files.paths)  # then the lists' own references do not count
     further = _further(_by_name(others), found, whole if files.partial else found.lists.lists, metric, name, files.by, not given)
@@ -206,7 +212,7 @@ def evaluate(
     of_best = oracle(found.lists.statistics, metric, [system.statistics for system in rescored[:1]])
     in_sample, notes = _in_sample(rescored, further, None if config is None else run, found.lists.references)
     utterances = found.lists.utterances(metric)
-    notes += note_samples(utterances, found.lists.groups is not None)
+    notes += note_samples(utterances, found.lists.groups is not None, compared=bool(rescored or further))
     systems = [System(name, found.lists.first, [texts[0] for texts in found.lists.texts]), *rescored, *further, System(best, of_best)]
     _require_distinct([system.label for system in systems])
     rows = compare(
@@ -255,14 +261,14 @@ def _in_sample(
         run = read_config(DEFAULT_CONFIG) if further and DEFAULT_CONFIG.is_file() else RunConfig()
         labels = [system.label for system in further]
     reasons = []
-    if run.tuned_on_these(run.weights, references):
-        reasons.append("weights were tuned on these lists")
+    if (tuned := run.share_tuned_on(run.weights, references)) > COMMON_SHARE:
+        reasons.append(f"weights were tuned on {_part(tuned)}")
     learned = run.candidates.read_table() if labels and run.adds_candidates else None
     if learned is not None and run.candidates.table is not None:
         share = learned.share_of(references)
         warn_of_part(run.candidates.table, share)
-        if share > LEARNED_SHARE:
-            reasons.append("corrections were learned from these lists")
+        if share > COMMON_SHARE:
+            reasons.append(f"corrections were learned from {_part(share)}")
             labels += [one.label for one in rescored if one.label not in labels]  # an LM alone chooses among their candidates, too
     if not reasons:
         return [], []
@@ -274,6 +280,11 @@ def _in_sample(
         line = f"the {' and the '.join(reasons)}, which flatters them, so there is no p: {elsewhere}"
     note(f"note: {line}")
     return labels, [f"{line[:1].upper()}{line[1:]}."]
+
+
+def _part(share: float) -> str:
+    """Return which share of these lists is meant, for a message."""
+    return "these lists" if share > 1 - ROUNDED_SHARE else f"{share:.0%} of these lists"
 
 
 def _further(

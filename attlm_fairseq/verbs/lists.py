@@ -252,12 +252,12 @@ def _hypothesis_of(place: int, given: str | tuple[str, float | Mapping[str, floa
     raise InputError(f"list {place} has the hypothesis {given!r}: expected a text, (text, score) or (text, {{name: score}})")
 
 
-def groups_of(lists: Iterable[NbestList], folds_by: str | ContextSpec | None) -> np.ndarray | None:
-    """Return the group number (N,) of each list, such as ``id:REGEX`` makes them; None without ``folds_by``.
+def groups_of(lists: Iterable[NbestList], folds_by: str | ContextSpec | None, name: str = "folds_by") -> np.ndarray | None:
+    """Return the group number (N,) of each list, such as ``id:REGEX`` makes them; None without ``folds_by``, called ``name``.
 
     Raises:
         InputError: ``folds_by`` has another form or does not fit the ids of the lists, or there is only one group.
     """
-    require_type("value of folds_by", folds_by, (str, ContextSpec, NoneType), "'id:REGEX' or 'file:FILE'")
+    require_type(f"value of {name}", folds_by, (str, ContextSpec, NoneType), "'id:REGEX' or 'file:FILE'")
     spec = parse_context(folds_by) if isinstance(folds_by, str) else folds_by
     return None if spec is None else spec.groups([nbest.id for nbest in lists])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -21,6 +22,8 @@ from attlm_fairseq.nbest.statistics.evaluation import Row
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
 from attlm_fairseq.verbs.arguments import FilePath
 from attlm_fairseq.verbs.run import Measurement
+
+MIN_SAMPLES = 6  # of fewer, no difference has a p-value of 0.05 or less: the least is 2 / 2^samples
 
 
 def write_report(
@@ -59,13 +62,14 @@ def write_report(
     note(f"wrote {path}")
 
 
-def note_samples(utterances: Iterable[int], grouped: bool, also: str = "") -> list[str]:
-    """Log how many lists are not samples of their own, and if there is one sample; return these lines for the report.
+def note_samples(utterances: Iterable[int], grouped: bool, also: str = "", *, compared: bool = True) -> list[str]:
+    """Log how many lists are not samples of their own, and if there are too few; return these lines for the report.
 
     Args:
         utterances: sample number of each list, see ``MeasuredLists.utterances``.
         grouped: whether these are numbers of conversations or groups, not of utterances.
         also: text appended to the line.
+        compared: whether systems are compared, and have p-values.
     """
     utterances = list(utterances)
     samples = len(set(utterances))
@@ -73,6 +77,8 @@ def note_samples(utterances: Iterable[int], grouped: bool, also: str = "") -> li
     lines = _of_repeats(utterances, repeats, grouped, also) if repeats else []
     if samples == 1:
         lines.append("one list, or lists that count as one, have no interval: its ends are the figure itself")
+    elif samples < MIN_SAMPLES and compared:
+        lines.append(f"{samples} samples are too few for a p-value of 0.05 or less, and their intervals are too narrow")
     for line in lines:
         note(f"note: {line}")
     return [f"{line}." for line in lines]
@@ -85,16 +91,25 @@ def _of_repeats(utterances: Sequence[int], repeats: int, grouped: bool, also: st
     return [f"{same}: such lists count as one for intervals and p-values{also}"]
 
 
-def rounded(interval: Interval) -> list[float]:
-    """Return score, low and high end of the interval, rounded to 4 digits for records."""
-    return [round(value, 4) for value in (interval.score, interval.low, interval.high)]
+def finite(value: float) -> float | None:
+    """Return a number rounded to 4 digits for records; None if it is infinite, which JSON does not have."""
+    return round(value, 4) if math.isfinite(value) else None
+
+
+def rounded(interval: Interval) -> list[float | None]:
+    """Return score, low and high end of the interval for records, as ``finite`` does."""
+    return [finite(value) for value in (interval.score, interval.low, interval.high)]
 
 
 def row_record(row: Row) -> dict[str, Any]:
     """Return a row of the table as a JSON-serialisable dictionary."""
     record: dict[str, Any] = {"label": row.label, **dict(zip(("score", "low", "high"), rounded(row.interval), strict=True))}
     if row.comparison is not None:
-        record["difference"] = round(row.comparison.difference.score, 4)
-        p_value = row.comparison.p_value
-        record["p"] = None if row.in_sample or p_value is None else round(p_value, 6)
+        difference, p_value = row.comparison.difference, None if row.in_sample else row.comparison.p_value
+        record["difference"] = round(difference.score, 4)
+        if p_value is not None:  # on the lists tuned on, an interval would say as little
+            record |= {"difference_low": finite(difference.low), "difference_high": finite(difference.high)}
+        record["p"] = None if p_value is None else round(p_value, 6)
+        if row.p_holm is not None:
+            record["p_holm"] = round(row.p_holm, 6)
     return record | ({"tuned on these lists": True} if row.in_sample else {}) | ({"folds": row.folds} if row.folds else {})

@@ -151,10 +151,17 @@ def perplexity(
 
 @dataclass(frozen=True)
 class CountedText:
-    """What each LM gives the sentences of a text, by name, and the number of white-space words of each sentence as read."""
+    """What each LM gives the sentences of a text, by name.
+
+    Attributes:
+        counters: the counts of each LM.
+        words_read: the number of white-space words of each sentence as read.
+        lines: the number of each sentence's line, from 1; blank lines between documents have none.
+    """
 
     counters: dict[str, PerplexityCounter]
     words_read: array[int]
+    lines: array[int]
 
 
 def count_text(
@@ -164,9 +171,10 @@ def count_text(
     require_word_scores(run)
     scored = score_text(text, config=run, source=source, on_progress=on_progress)
     counters = {name: PerplexityCounter(scores_end) for name, scores_end in zip(run.texts, scored.scores_end, strict=True)}
-    words_read = array("L")
+    words_read, lines = array("L"), array("L")
     for line in scored.lines:
         words_read.append(len(line.text.split()))
+        lines.append(line.number)
         for (name, counter), score in zip(counters.items(), line.scores, strict=True):
             if not math.isfinite(score.total):
                 raise InputError(
@@ -179,7 +187,7 @@ def count_text(
     if not words_read:
         raise no_sentences(text)
     note_penalties(run.lms)
-    return CountedText(counters, words_read)
+    return CountedText(counters, words_read, lines)
 
 
 def source_lines(run: RunConfig, source: FilePath | Iterable[str] | None, texts: Iterable[TextPipeline]) -> text_file.SourceLines | None:

@@ -10,6 +10,7 @@ from attlm_cli.options import (
     MetricChoice,
     Results,
     check_source,
+    draw_by_option,
     format_option,
     given_option,
     measured_reference_options,
@@ -17,12 +18,13 @@ from attlm_cli.options import (
     result_options,
     seed_option,
 )
-from attlm_cli.overwriting import check_files, files_of_steps
+from attlm_cli.overwriting import check_files, files_of_groups, files_of_steps
 from attlm_cli.printing import echo_json, hypotheses_bar, this_command
 from attlm_cli.run_options import run_options
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.metrics import EditRate
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.verbs.decision_choice import DecisionChoice
 from attlm_fairseq.verbs.evaluate import evaluate
 from attlm_fairseq.verbs.lists import NbestFile
@@ -48,6 +50,7 @@ from attlm_fairseq.verbs.references import ReferenceFiles
     metavar="FILE",
     help="Write a tab-separated table of the errors of each list: substitutions, deletions, insertions, reference and answer.",
 )
+@draw_by_option
 @seed_option
 @result_options
 def eval_command(
@@ -58,6 +61,7 @@ def eval_command(
     choice: DecisionChoice,
     confidence: bool,
     errors: str | None,
+    draw_by: ContextSpec | None,
     seed: int,
     results: Results,
     run: RunConfig | None,
@@ -72,14 +76,15 @@ def eval_command(
 
     A second table has the substitutions, deletions and insertions of WER and CER, and how many lists have errors.
 
-    Each row is compared with the first: the difference, and the p-value of a paired permutation test. The last row is
-    the oracle, the best choice from the first file's lists (for BLEU and chrF a lower bound). Lists that an attlm.toml
-    was tuned on get no p-value.
+    Each row is compared with the first: the difference with a 95 % interval, and the p-value of a paired permutation test. The
+    last row is the oracle, the best choice from the first file's lists (for BLEU and chrF a lower bound). If an attlm.toml was
+    tuned on more than a tenth of the lists, there is no p-value. Lists of few documents or speakers need --draw-by.
 
     \b
     Examples:
       attlm eval test.json test.rescored.json --metric wer
       attlm eval test.json --config attlm.toml
+      attlm eval test.json test.rescored.json --draw-by id:'^([^-]+)-'
     """
     metric = measured.of(run or measured.of_folder())
     check_source(refs.source, run, metric)
@@ -87,6 +92,7 @@ def eval_command(
     if run is not None or choice.weights or results.report or decided.decision.rule != "max":
         run = decided
     inputs = {"the input": nbest, "the references": refs.files, "a step of --metric-text": files_of_steps(metric.text)}
+    inputs["the groups"] = files_of_groups(draw_by)
     check_files({**inputs, "the configuration": [run.path if run else None]}, {"--report": results.report, "--errors": errors}, run)
     if errors and not isinstance(metric, EditRate):
         raise InputError(f"--errors: {metric.name} counts no single errors; it goes with --metric wer or cer")
@@ -94,7 +100,9 @@ def eval_command(
         raise InputError("--errors - and --json both go to standard output: name a file for the errors")
     first, *others = (NbestFile(path, format_name) for path in nbest)
     with hypotheses_bar(nbest[0] if run else "-", format_name) as bar:
-        found = evaluate(first, refs, others, config=run, metric=metric, seed=seed, confidence=confidence, on_progress=bar.update)
+        found = evaluate(
+            *(first, refs, others), config=run, metric=metric, draw_by=draw_by, seed=seed, confidence=confidence, on_progress=bar.update
+        )
     if results.report:  # first: a reader such as `head` may close the pipe before the table ends
         found.write_report(results.report, this_command())
     if errors:

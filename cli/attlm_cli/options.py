@@ -110,6 +110,14 @@ folds_by_option = cloup.option(
     "groups. file:FILE: lines of `list-id group`. Default: the lists of one utterance.",
 )
 
+draw_by_option = cloup.option(
+    "--draw-by",
+    type=GROUPS,
+    help="Take the lists of a group, such as a document or a speaker, as one sample for intervals and p-values. id:REGEX: lists whose "
+    "ids match with the same groups. file:FILE: lines of `list-id group`. Default: the conversations of --context, else the lists of "
+    "one utterance.",
+)
+
 source_option = cloup.option(
     "--source",
     metavar="FILE",

@@ -802,6 +802,7 @@ def test_eval_reads_what_rescore_writes_with_ids(folder):
         "note: 1best is not an n-best list: read as one text per line",
         "note: 1best-kaldi is not an n-best list: read as one text per line, with ids",
         "note: 1best-sclite is not an n-best list: read as one text per line, with ids",
+        "note: 3 samples are too few for a p-value of 0.05 or less, and their intervals are too narrow",
     ]
     texts = ("1best-sclite", "1best-kaldi", "--format", "text")
     assert wers(run("eval", *texts, "--refs", "refs", "--refs-by", "id")) == wers(run("eval", *texts, "--refs", "refs")) == ["12.50"] * 2

@@ -267,6 +267,6 @@ def test_folds_keep_the_lists_of_a_group_together(folder: Path) -> None:
     assert "cross-validation shows no gain" not in run("tune", "lists.jsonl", "--corrections", "documents.tsv", "--restarts", 1).stderr
     tune = ("tune", "lists.jsonl", "--kenlm", "documents.arpa", "-o", "other.toml")
     assert "found 'all', expected id:REGEX or file:FILE" in refused(*tune, "--folds-by", "all")
-    assert "all lists are in one group, which folds cannot divide" in refused(*tune, "--folds-by", "id:^")
+    assert "all lists are in one group, which cannot be divided" in refused(*tune, "--folds-by", "id:^")
     assert "does not match the list id 'document0-0'" in refused(*tune, "--folds-by", "id:^x")
     assert "with --context, folds keep conversations whole" in refused(*tune, *by_document, "--context", "all")

@@ -48,7 +48,8 @@ def rows_of(output: str) -> dict[str, list[str]]:
     """Label -> score, lower, upper, difference, p or what stands for it."""
     found = {}
     for line in output.splitlines():
-        if match := re.match(r"(.+?) +([\d.]+)  ([\d.]+) \.\. ([\d.]+)(?: +([+-][\d.]+), (?:p = )?([\d.]+|on the lists tuned on))?$", line):
+        compared = r"([+-][\d.]+)(?: \([+-][\d.]+ \.\. [+-][\d.]+\))?, (?:p [=<] )?([\d.]+|on the lists tuned on)"
+        if match := re.match(rf"(.+?) +([\d.]+)  ([\d.]+) \.\. ([\d.]+)(?: +{compared})?$", line):
             found[match[1]] = list(match.groups()[1:])
     return found
 

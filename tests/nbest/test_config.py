@@ -337,9 +337,9 @@ def test_the_record_of_tuning_goes_with_its_weights(tmp_path):
     references = [("the cat",), ("a mat",)]
     write_config(path, config, {"reference_sketch": fingerprint(references)})
     read = read_config(path)
-    assert read.tuned_on_these({"a": 1.0, "rank": 0.5}, references)
-    assert not read.tuned_on_these({"a": 0.5}, references)  # others than those tuned
-    assert not read.tuned_on_these({"a": 1.0}, [*references, ("x",), ("y",)])
+    assert read.share_tuned_on({"a": 1.0, "rank": 0.5}, references) == 1
+    assert read.share_tuned_on({"a": 0.5}, references) == 0  # others than those tuned
+    assert read.share_tuned_on({"a": 1.0}, [*references, ("x",), ("y",)]) == 0.5
     write_config(path, config, {}, "mixing")
     assert read_config(path).tuned_on == read.tuned_on
     write_config(path, replace(config, weights={}), {}, "mixing")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 
@@ -10,7 +11,9 @@ import pytest
 from cli_runs import refused, run
 
 import attlm_fairseq as attlm
+from attlm_fairseq.messages import collected
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+from attlm_fairseq.verbs.compare_lms import _correlation
 
 LINES = 2000
 
@@ -78,6 +81,63 @@ def test_neighbouring_lines_are_one_sample():
 @pytest.mark.parametrize(("lines", "together"), [(3, 1), (39, 1), (40, 2), (399, 19), (400, 20), (2000, 20)])
 def test_short_texts_have_at_least_twenty_samples(lines, together):
     assert compared(np.full(lines, -1.0), np.full(lines, -2.0), lines).lines_together == together
+
+
+def correlated(rng, lines):
+    """Log-probabilities per line whose neighbours are alike over about 100 lines."""
+    values = np.zeros(lines)
+    for place in range(1, lines):
+        values[place] = 0.98 * values[place - 1] + rng.normal(0, 0.2)
+    return values
+
+
+def test_lines_are_put_together_while_neighbouring_samples_are_correlated():
+    rng = np.random.default_rng(4)
+    even, values = np.full(LINES * 4, -9.0), correlated(rng, LINES * 4)
+    for lines, together, samples, told in ((LINES * 4, (80, 160, 200), None, None), (1000, (20,), 50, True), (1600, (40,), 40, None)):
+        with collected() as notes:
+            found = compared(even, even + values, lines)
+        assert found.lines_together in together
+        assert samples in (None, found.samples)
+        assert told in (None, any(note.startswith("WARNING: neighbouring samples of 20 lines are correlated (r = 0.") for note in notes))
+    with collected() as notes:
+        assert compared(even, even + rng.normal(0, 1, LINES * 4), LINES * 4).lines_together == 20
+    assert notes == ["text for one, other: split at white space"]
+
+
+def test_the_correlation_by_a_loop():
+    rng = np.random.default_rng(5)
+    lines, together = 400, 20
+    statistics = np.stack([-5 + correlated(rng, lines), rng.integers(3, 9, lines)], axis=1)
+    mean = statistics[:, 0].sum() / statistics[:, 1].sum()
+    above = [sum(log_prob - mean * events for log_prob, events in statistics[i : i + together]) for i in range(0, lines, together)]
+    expected = sum(one * other for one, other in itertools.pairwise(above)) / sum(one * one for one in above)
+    assert expected > 2 / math.sqrt(20)
+    flat = np.stack([np.full(lines, -5.0), np.ones(lines)], axis=1)
+    assert _correlation([flat, statistics], np.arange(lines) // together) == pytest.approx(expected)
+    assert _correlation([flat, flat], np.arange(lines) // together) == 0
+
+
+def test_intervals_of_correlated_text_cover_the_truth():
+    """60 texts with the mean 0: the interval of blocks of 20 lines alone covers it in about 60 %."""
+    rng, covered = np.random.default_rng(6), 0
+    for _ in range(60):
+        even = np.full(LINES * 2, -9.0)
+        change = compared(even, even + correlated(rng, LINES * 2), LINES * 2).rows[1].change
+        covered += change.low <= 0 <= change.high
+    assert covered >= 48
+
+
+def test_documents_are_samples_where_they_are_marked(folder):
+    text = "\n\n".join(["the cat sat\na dog ran\nthe dog sat", "a cat ran", "a dog sat\nthe cat ran"] * 8) + "\n"
+    (folder / "documents").write_text(text)
+    lms = ("--lm", "lm.pt", "--kenlm", "lm.arpa")
+    record = json.loads(run("ppl", "documents", *lms, "--compare", "--context", "blank", "--json").stdout)
+    assert (record["samples"], record["lines_together"], record["sentences"]) == (24, None, 48)
+    assert "each document is one sample, 24 in all" in run("ppl", "documents", *lms, "--compare", "--context", "blank").stdout
+    (folder / "few").write_text("\n\n".join(["the cat sat\na dog ran\nthe dog sat"] * 19) + "\n")
+    record = json.loads(run("ppl", "few", *lms, "--compare", "--context", "blank", "--json").stdout)
+    assert (record["samples"], record["lines_together"]) == (29, 2)  # 19 documents are too few: lines are the samples
 
 
 def test_lms_that_score_other_events_are_refused():

@@ -14,7 +14,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.confidence import Confidence
 from attlm_fairseq.nbest.decision.decision import Decision
-from attlm_fairseq.nbest.fingerprints import LEARNED_SHARE, known_share
+from attlm_fairseq.nbest.fingerprints import known_share
 from attlm_fairseq.nbest.metric_spec import MetricSpec
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
@@ -118,10 +118,10 @@ class RunConfig:
         tuned_on, tuned_with = (self.tuned_on, self.tuned_with) if in_use else ("", {})
         return replace(self, weights=changed, tuned_on=tuned_on, tuned_with=tuned_with, confidence=confidence)
 
-    def tuned_on_these(self, weights: Mapping[str, float], references: Iterable[Sequence[str]]) -> bool:
-        """Return whether ``weights`` were tuned, at least in part, on most of the lists with these references."""
+    def share_tuned_on(self, weights: Mapping[str, float], references: Iterable[Sequence[str]]) -> float:
+        """Return on which share of the lists with these references ``weights`` were tuned, at least in part; see ``known_share``."""
         in_use = any(value and weights.get(name) == value for name, value in self.weights.items())
-        return in_use and known_share(references, self.tuned_on) > LEARNED_SHARE
+        return known_share(references, self.tuned_on) if in_use else 0.0
 
     def groups(self, lists: Iterable[NbestList]) -> np.ndarray | None:
         """Return the conversation number (N,) of each list; None unless there are several conversations.

@@ -18,6 +18,7 @@ from attlm_fairseq.nbest.features.within_lists import standard_deviation
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 BINS = 10
+DRAWS = 200  # of right words, for the calibration error of exact confidences
 MIN_PROBABILITY = 1e-7  # a confidence of 0 or 1 counts as so far from it: one wrong word would otherwise cost infinitely much
 
 
@@ -154,23 +155,31 @@ class Calibration:
     """Whether the confidences of the words of some answers can be believed.
 
     ``confidence`` is what made them; None if each fold of the lists has what was fitted on the others, or if they are of the file itself
-    (``folds`` is 0). ``nce`` is None if all words are right or all wrong.
+    (``folds`` is 0). ``nce`` is None if all words are right or all wrong. ``ece_if_exact`` is the mean of ``ece`` if each word were
+    right with the probability of its confidence: by chance alone it is not 0. ``weights_saw``: whether weights were tuned on these
+    lists, so that their answers are surer here than elsewhere.
     """
 
     words: int
     right: float
     nce: float | None
     ece: float
+    ece_if_exact: float
     bins: list[Bin] = field(repr=False)
     confidence: Confidence | None
     folds: int = 0
+    weights_saw: bool = False
 
     @classmethod
-    def of(cls, confidences: np.ndarray, right: np.ndarray, confidence: Confidence | None, folds: int = 0) -> Calibration:
+    def of(
+        cls, confidences: np.ndarray, right: np.ndarray, confidence: Confidence | None, folds: int = 0, *, weights_saw: bool = False
+    ) -> Calibration:
         """Measure confidences (N,) of words that are ``right`` (N,) or not."""
         bins = reliability(confidences, right)
-        nce = normalised_cross_entropy(confidences, right)
-        return cls(len(right), float(right.mean()) if len(right) else 0.0, nce, calibration_error(bins), bins, confidence, folds)
+        generator = np.random.default_rng(1)
+        drawn = [calibration_error(reliability(confidences, generator.random(len(right)) < confidences)) for _ in range(DRAWS)]
+        nce, share = normalised_cross_entropy(confidences, right), float(right.mean()) if len(right) else 0.0
+        return cls(len(right), share, nce, calibration_error(bins), float(np.mean(drawn)), bins, confidence, folds, weights_saw)
 
     @property
     def source(self) -> str:
@@ -183,11 +192,20 @@ class Calibration:
 
     def __str__(self) -> str:
         nce = "none (all words are alike)" if self.nce is None else f"{self.nce:.3f}"
-        return f"confidence of {self.words:,} words, {self.right:.1%} of them right: NCE {nce}, ECE {self.ece:.4f} ({self.source})"
+        ece = f"ECE {self.ece:.4f} ({self.ece_if_exact:.4f} if they were exact)"
+        saw = "; the weights saw these lists: expect other figures elsewhere" if self.weights_saw else ""
+        return f"confidence of {self.words:,} words, {self.right:.1%} of them right: NCE {nce}, {ece} ({self.source}{saw})"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as JSON can hold it."""
         bins = [{"words": of.count, "confidence": round(of.confidence, 6), "right": round(of.right, 6)} for of in self.bins]
-        found = {"words": self.words, "right": round(self.right, 6), "nce": self.nce and round(self.nce, 6), "ece": round(self.ece, 6)}
+        found = {
+            "words": self.words,
+            "right": round(self.right, 6),
+            "nce": self.nce and round(self.nce, 6),
+            "ece": round(self.ece, 6),
+            "ece_if_exact": round(self.ece_if_exact, 6),
+            **({"tuned on these lists": True} if self.weights_saw else {}),
+        }
         fitted: dict[str, Any] = {"folds": self.folds} if self.confidence is None else asdict(self.confidence)
         return found | fitted | {"bins": bins}

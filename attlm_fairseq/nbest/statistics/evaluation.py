@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -15,6 +16,8 @@ from attlm_fairseq.nbest.fingerprints import same_utterance
 from attlm_fairseq.nbest.metrics import Metric, ScoreOfSums
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.statistics.bootstrap import Interval, PairedComparison, confidence_interval, paired_test, summed
+
+LEAST_P = 0.001  # the least that is printed as a number
 
 
 @dataclass
@@ -107,6 +110,7 @@ class Row:
         comparison: its difference from the first system; None for the first system and oracles.
         in_sample: whether the system was tuned on these lists, so that there is no p-value.
         folds: number of cross-validation folds of held-out answers, which the comparison allows for; else 0.
+        p_holm: the p-value by Holm's correction for all that the table compares; None without a p-value.
     """
 
     label: str
@@ -114,6 +118,22 @@ class Row:
     comparison: PairedComparison | None = None
     in_sample: bool = False
     folds: int = 0
+    p_holm: float | None = None
+
+    @property
+    def is_bounded(self) -> bool:
+        """Return whether the interval of the difference has ends."""
+        return self.comparison is not None and math.isfinite(self.comparison.difference.low + self.comparison.difference.high)
+
+    @property
+    def p_text(self) -> str:
+        """Return the p-value for a reader; "" if there is none."""
+        return "" if self.comparison is None or self.comparison.p_value is None else p_as_text(self.comparison.p_value)
+
+
+def p_as_text(p_value: float) -> str:
+    """Return a p-value as a number of three digits, or ``< 0.001``."""
+    return f"{p_value:.3f}" if p_value >= LEAST_P else f"< {LEAST_P}"
 
 
 def compare(
@@ -145,4 +165,14 @@ def compare(
                 comparison = replace(comparison, p_value=None)
         interval = confidence_interval(statistics, metric, seed=seed)
         rows.append(Row(label, interval, comparison, label in in_sample, folds.get(label, 0)))
-    return rows
+    return _with_holm(rows)
+
+
+def _with_holm(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with p-values by Holm's correction (1979): the least counts as often as there are p-values, the next once less."""
+    tested = [(row.comparison.p_value, place) for place, row in enumerate(rows) if row.comparison and row.comparison.p_value is not None]
+    found, least = list(rows), 0.0
+    for left, (p_value, place) in zip(range(len(tested), 0, -1), sorted(tested), strict=True):
+        least = max(least, min(1.0, left * p_value))
+        found[place] = replace(rows[place], p_holm=least)
+    return found

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from attlm_fairseq.nbest.metrics import Edits, ScoreOfSums
 from attlm_fairseq.nbest.statistics.evaluation import Row
 
+LEVEL = 0.05  # p-values that are above it by Holm's correction alone are named
+
 
 def as_table(rows: Sequence[Row], metric: ScoreOfSums, against: str) -> str:
-    """Return the table of systems: score, interval, difference from the first row and its p-value.
+    """Return the table of systems: score, interval, difference from the first row with its interval and p-value.
 
     ``against`` heads the column of differences. A system that was tuned on these lists has a note instead of a p-value.
     """
@@ -24,6 +26,10 @@ def as_table(rows: Sequence[Row], metric: ScoreOfSums, against: str) -> str:
     )
     if any(row.folds for row in rows):
         table += "\nthe p of cross-validated rows accounts for folds that share the lists they are tuned on"
+    tested = [(row.label, row.comparison.p_value, row.p_holm) for row in rows if row.comparison]
+    adjusted = [(label, p_value, p_holm) for label, p_value, p_holm in tested if p_value is not None and p_holm is not None]
+    if doubtful := [f"{label} {p_holm:.3f}" for label, p_value, p_holm in adjusted if p_value <= LEVEL < p_holm]:
+        table += f"\n{len(adjusted)} differences are tested at once: by Holm's correction, p is {', '.join(doubtful)}"
     return table
 
 
@@ -65,7 +71,13 @@ def error_table(counts: Mapping[str, ErrorCounts], unit: str) -> str:
 def _cells(row: Row, decimals: int) -> tuple[str, str, str, str]:
     compared = ""
     if row.comparison:
-        p_value = "on the lists tuned on" if row.in_sample else f"p = {row.comparison.p_value:.3f}"
-        compared = f"{row.comparison.difference.score:+.{decimals}f}, {p_value}"
+        difference = row.comparison.difference
+        compared = f"{difference.score:+.{decimals}f}"
+        if row.in_sample:
+            compared += ", on the lists tuned on"
+        else:
+            if row.is_bounded:
+                compared += f" ({difference.low:+.{decimals}f} .. {difference.high:+.{decimals}f})"
+            compared += f", p {'' if row.p_text.startswith('<') else '= '}{row.p_text}"
     low, high = f"{row.interval.low:.{decimals}f}", f"{row.interval.high:.{decimals}f}"
     return row.label, f"{row.interval.score:.{decimals}f}", f"{low} .. {high}", compared
