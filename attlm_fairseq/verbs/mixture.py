@@ -216,7 +216,7 @@ def with_mixture(config: RunConfig, name: str) -> tuple[LMSpec, RunConfig]:
     old = next((lm for lm in config.lms if lm.name == name), LMSpec(name))
     if old in members:
         raise InputError(f"{name!r} is one of the LMs already: name the mixture with --name")
-    mixture = replace(old, mixture=tuple((lm.name, 1.0) for lm in members))
+    mixture = replace(old, mixture=tuple((lm.name, 1.0 / len(members)) for lm in members))
     others = tuple(lm for lm in config.lms if lm.name != name)
     kept = {key: value for key, value in config.weights.items() if key not in {lm.name for lm in members}}
     return mixture, replace(config, lms=(*others, mixture), weights=kept)

@@ -121,7 +121,7 @@ def _interval(text: str) -> tuple[float, float]:
 
 
 def _mixture(text: str) -> tuple[tuple[str, float], ...]:
-    expected = "two LMs or more, LM:NUMBER,LM:NUMBER.., none negative, not all zero, each LM once"
+    expected = "LM:NUMBER,LM:NUMBER.., two LMs or more, none negative, not all zero, each LM once"
     parts = [part.rpartition(":") for part in text.split(",")]
     members = tuple((name, _number(share, expected)) for name, _, share in parts)
     if not are_shares([share for _, share in members], max(2, len(members))) or len(dict(members)) != len(members):

@@ -306,8 +306,30 @@ def test_mixtures_and_ensemble_weights(folder):
         ("x:1,y", "expected LM:NUMBER"),
         ("x:0,y:0", "expected LM:NUMBER"),
         ("x:1,x:1", "each LM once"),
+        ("x:0.6", "two LMs or more"),
     ]:
         assert message in refused("score", "text", "--lm", "x=lm.pt", "--lm", "y=two/lm.pt", "--mixture", option)
+
+
+def test_weights_of_a_mixture_that_do_not_sum_to_1_are_told(folder):
+    lms = ["--lm", "x=lm.pt", "--kenlm", "y=lm.arpa"]
+    told = run("ppl", "text", *lms, "--mixture", "m=x:0.6,y:0.2").stderr
+    assert "note: the weights of the mixture m sum to 0.8: taken as x 0.75, y 0.25" in told
+    assert "the weights of the mixture" not in run("ppl", "text", *lms, "--mixture", "x:0.6,y:0.4").stderr
+    assert "the weights of the mixture" not in run("ppl", "text", *lms, "--mixture", "x:0.3333,y:0.6666").stderr
+    assert "the weights of the mixture" not in run("mix", "text", *lms).stderr  # writes attlm.toml
+    assert "the weights of the mixture" not in run("ppl", "text").stderr
+
+
+def test_marks_of_sentences_in_a_text_are_told(folder):
+    marked = "<s> the cat </s>\nthe cat </s>\n <s> a dog\n"
+    for command in (("score", "-"), ("ppl", "-")):
+        told = run(*command, "--kenlm", "lm.arpa", stdin=f"{marked}the cat\n").stderr
+        assert "3 lines begin with <s> or end with </s>, which count as words" in told
+        clean = "the <s> cat\na </s> dog\nthe cat<s>\n\n"  # within a line they are other people's words
+        assert "begin with <s>" not in run(*command, "--kenlm", "lm.arpa", stdin=clean).stderr
+    command = re.search(r"`(sed .*?)` removes these", told)[1]
+    assert subprocess.run(shlex.split(command), input=marked, capture_output=True, text=True).stdout == "the cat\nthe cat\na dog\n"
 
 
 def test_several_lms_without_a_name_are_told_apart(folder):

@@ -251,6 +251,7 @@ def test_a_link_stays_a_link_and_a_pipe_is_not_read_first(tmp_path):
         ("[lm.x]\nkenlm = 'a'\noov = 'spread'", r"\[lm.x\] oov: 'spread' is not an OOV policy; expected unk, penalty:"),
         ("[lm.x]\nkenlm = 'a'\noov = 3", r"\[lm.x\] oov = 3, expected a policy"),
         ("[lm.x]\nmixture = {}", r"\[lm.x\] mixture = \{\}, expected \{NAME = WEIGHT, ..\}: names of two or more LMs"),
+        ("[lm.x]\nmixture = { y = 0.6 }", r"\[lm.x\] mixture = .*, expected \{NAME = WEIGHT, ..\}: names of two or more LMs"),
         ("[lm.x]\nmixture = { y = 0.5, z = 0.5 }", r"attlm.toml: \[lm.x\] mixes 'y', which is not an LM of this run"),
         ("[lm.x]\nmixture = { x = 0.5, z = 0.5 }", r"attlm.toml: \[lm.x\] mixes 'x', which is not an LM of this run"),
         ("[lm.x\n", r"attlm.toml:1: is not TOML"),

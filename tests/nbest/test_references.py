@@ -470,6 +470,25 @@ def test_stm_with_alternatives_is_read_with_a_warning(text, marked, tmp_path):
     assert not marked or "1 of 7 segments have alternatives such as { a / b } or optional words such as (uh)" in told[1]
 
 
+@pytest.mark.parametrize(
+    ("line", "marked"),
+    [
+        ("the {a / b} cat (u1)", True),
+        ("u1 { um / @ } a cat", True),
+        ("a cat / hat (u1)", False),
+        ("{ a cat } (u1)", False),
+        ("{a/b} cat (u1)", False),
+        ("a cat (spk-u1)", False),
+    ],
+)
+def test_lines_with_alternatives_are_read_with_a_warning(line, marked, tmp_path):
+    path = write(tmp_path / "ref.trn", f"{line}\n(uh) hello (u2)\n".encode())
+    with collected() as told:
+        (file,) = read_references([path])
+    assert file.lines == [line, "(uh) hello (u2)"]
+    assert [text.startswith(f"WARNING: {path}: 1 of 2 lines have alternatives such as {{ a / b }}") for text in told] == [True] * marked
+
+
 ENDS_BEFORE = "this segment of an STM file ends at 1 s, before it begins at 2.50 s"
 
 

@@ -316,7 +316,7 @@ def test_a_model_without_unk_says_so_once_an_unknown_word_was_scored(tmp_path, u
         scorer.score([["a", "unseen"]])
     [line] = plain.notes()
     assert line.startswith("WARNING: news: lm.arpa has no probability for <unk>, so each unknown word gets ln p = -2")
-    assert "`--oov news=penalty:-12`" in line
+    assert "`--oov news=penalty:-12` (SRILM leaves such words out, as penalty:0 does)" in line
     plain.score([["a", "b"]])
     assert plain.notes() == []  # the next text has no unknown word
     assert plain.score([["unseen"]])[0].log_probs[0] < -227  # what the line says is what it does

@@ -628,6 +628,7 @@ def test_a_loaded_lm_is_not_moved_by_a_configuration(folder):
         (lambda: attlm.LMSpec("m", mixture=(("a", 0.5), ("b", -1))), r"mixture is .*, expected \{NAME = WEIGHT"),
         (lambda: attlm.LMSpec("m", mixture=(("a", "x"),)), r"expected \{NAME = WEIGHT"),
         (lambda: attlm.LMSpec("m", mixture=3), r"expected \{NAME = WEIGHT"),
+        (lambda: attlm.LMSpec("m", mixture={"a": 1.0}), "names of two or more LMs"),
         (lambda: attlm.LMSpec("m", kenlm=3), "kenlm is 3, expected a file"),
         (lambda: attlm.LMSpec.of("lm.pt", source_text="lowercase"), "source_text is for translation models"),
         (

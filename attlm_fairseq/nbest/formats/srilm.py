@@ -127,6 +127,7 @@ class SrilmFolder(NbestFolderFormat):
 
     def put_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
         names: list[str] = []
+        score_files: set[str] = set()
         for nbest in lists:
             own = text_of(nbest, self.name)
             file = self.written_id(nbest)
@@ -134,10 +135,14 @@ class SrilmFolder(NbestFolderFormat):
             names = names or list(lines[0])
             if any(line.keys() != set(names) for line in lines):
                 raise nbest.error(f"list {nbest.id} has other scores than the first: all hypotheses need the same; write jsonl instead")
+            score_file = _score_file(file)
+            if len(names) > 1 and score_file in score_files:
+                raise nbest.error(f"two lists have the scores of one file, {score_file}: rename one of them, or write jsonl instead")
+            score_files.add(score_file)
             for name in lines[0]:
                 (folder / name).mkdir(exist_ok=True)
                 of_file = [line[name] for line in lines]
-                with whole_file(str(folder / name / (_score_file(file) if name else file))) as out:
+                with whole_file(str(folder / name / (score_file if name else file))) as out:
                     write_lines([nbest], out, self.name if not name else "", partial(_given, of_file))
 
 

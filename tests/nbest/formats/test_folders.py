@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import math
+import re
 from pathlib import Path
 
 import pytest
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import HEAD
+from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.formats import open_nbest, write_nbest
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
@@ -124,6 +126,31 @@ def test_kaldi_output(tmp_path):
     }
 
 
+def test_kaldi_files_of_costs_of_single_words_are_no_costs_of_hypotheses(tmp_path):
+    """As `lmrescore_nbest_pytorchnn.sh` leaves them next to their sums."""
+    of_words = {"lmwt.nn": "s-u-1 0.5 1 2\ns-u-2 0.5 2\ns-v-1 3\n", "lmwt.nn.sum": "s-u-1 3.5\ns-u-2 2.5\ns-v-1 3\n"}
+    folder = make(tmp_path / "in", KALDI | of_words)
+    with collected() as told:
+        form, lists = open_nbest(folder)
+        lists = list(lists)
+    assert f"note: {folder}: lmwt.nn has several numbers in a line, as for single words, and is not read as a cost" in told
+    assert lists[0].hypotheses[1].scores == {"ac_cost": 6.0, "lmwt.nolm": -2.0, "lmwt.nn.sum": -2.5}
+    write_nbest(lists, form, str(tmp_path / "out"))
+    assert contents(tmp_path / "out") == KALDI | of_words
+    (tmp_path / "in" / "lmwt.nn").write_text("s-u-1 0.5 x\ns-u-2 0.5\ns-v-1 3\n")
+    with pytest.raises(InputError, match=r"lmwt\.nn:1: the cost is '0\.5 x'"):
+        list(open_nbest(folder)[1])
+
+
+def test_a_kaldi_folder_of_numbers_of_words_says_what_to_do(tmp_path):
+    folder = make(tmp_path, {"words": KALDI["ids"], "ac_cost": KALDI["ac_cost"]})
+    with pytest.raises(InputError, match=r"`words` has numbers of words: int2sym\.pl -f 2- words\.txt < words > words_text"):
+        list(open_nbest(folder)[1])
+    (tmp_path / "words_text").write_text(KALDI["text"])
+    form, lists = open_nbest(folder)
+    assert (form.name, next(lists).hypotheses[0].text) == ("kaldi", "oh yeah")
+
+
 def test_srilm_scores(tmp_path):
     first, second = open_nbest(make(tmp_path, SRILM))[1]
     assert (first.id, second.id) == ("a", "b")
@@ -166,8 +193,51 @@ def test_srilm_files_of_one_name_are_refused_and_those_of_one_id_stay(tmp_path):
     form, lists = open_nbest([str(tmp_path / "in" / "a"), str(tmp_path / "out" / "a")])
     with pytest.raises(InputError, match="two lists have the id 'a': srilm needs a different id for each list"):
         write_nbest(lists, form, str(tmp_path / "both"))
-    with pytest.raises(InputError, match=r"the id 'u\.gz' cannot be the name of a file"):
-        write_nbest([NbestList("u.gz", [Hypothesis("a", {"score": -1.0})])], form, str(tmp_path / "both"))
+    for name in ("u.gz", "u.score"):  # read again, each would have the id `u`
+        with pytest.raises(InputError, match=rf"the id '{re.escape(name)}' cannot be the name of a file"):
+            write_nbest([NbestList(name, [Hypothesis("a", {"score": -1.0})])], form, str(tmp_path / "both"))
+
+
+@pytest.mark.parametrize(
+    ("list_file", "score_file"),
+    [("a.score.gz", "a.gz"), ("a.score", "a"), ("a.gz", "a.gz"), ("a.score.gz", "a"), ("a.gz", "a.score.gz"), ("a", "a.score")],
+)
+def test_srilm_ids_and_score_directories_go_without_the_endings_of_its_scripts(list_file, score_file, tmp_path):
+    files = {list_file: SRILM["a"], f"pron/{score_file}": SRILM["pron/a"]}
+    form, lists = open_nbest(make(tmp_path / "in", files))
+    [nbest] = lists = list(lists)
+    assert nbest.id == "a"
+    assert [h.scores["pron"] for h in nbest.hypotheses] == pytest.approx([-0.5 * math.log(10), -0.25 * math.log(10)])
+    write_nbest(scored_backwards(lists), form, str(tmp_path / "out"))
+    of_list = "a.gz" if list_file.endswith(".gz") else "a"  # as rescore-decipher calls them
+    found = contents(tmp_path / "out")
+    assert found.keys() == {list_file, *(f"{directory}/{of_list}" for directory in ("pron", "my_lm", "total"))}
+    assert (found[list_file], found[f"pron/{of_list}"]) == ("-11 -1.5 1 x\n-10 -1 2 x y\n", "-0.25\n-0.5\n")
+    [again] = open_nbest(str(tmp_path / "out"))[1]
+    assert (again.id, again.hypotheses[1].scores) == ("a", nbest.hypotheses[1].scores | {"my_lm": pytest.approx(-0.5, abs=1e-5)})
+
+
+def test_srilm_files_come_back_as_its_scripts_call_them(tmp_path):
+    files = {"a.score.gz": SRILM["a"], "b.score": SRILM["b.gz"], "pron/a.gz": SRILM["pron/a"], "pron/b": SRILM["pron/b.gz"]}
+    form, lists = open_nbest(make(tmp_path / "in", files))
+    write_nbest(lists, form, str(tmp_path / "out"))
+    assert contents(tmp_path / "out") == files
+
+
+def test_srilm_lists_whose_scores_would_be_one_file_are_refused(tmp_path):
+    form, lists = open_nbest(make(tmp_path / "in", {"a": SRILM["a"], "a.score": SRILM["a"]}))
+    lists = list(lists)
+    write_nbest(lists, form, str(tmp_path / "out"))  # without scores, each has a file of its own
+    assert contents(tmp_path / "out") == contents(tmp_path / "in")
+    with pytest.raises(InputError, match="two lists have the scores of one file, a: rename one of them"):
+        write_nbest(scored_backwards(lists), form, str(tmp_path / "again"))
+
+
+def test_the_scores_of_an_srilm_list_have_its_own_name_first(tmp_path):
+    """`attlm` once called them like the list: `pron/a.score`, not `pron/a`."""
+    files = {"a.score": SRILM["a"], "pron/a.score": "-0.5\n-0.25\n", "pron/a": "-1\n-1\n"}
+    [nbest] = open_nbest(make(tmp_path, files))[1]
+    assert nbest.hypotheses[1].scores["pron"] == pytest.approx(-0.25 * math.log(10))
 
 
 @pytest.mark.parametrize(

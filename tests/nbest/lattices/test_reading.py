@@ -183,6 +183,30 @@ def test_lattices_without_a_path_become_empty_texts():
 
 
 @pytest.mark.parametrize(
+    ("ids", "lattice", "warned"),
+    [
+        (("u1-1", "u1-2", "u2-1"), "{} \n0 1 3 1,1,\n1 0,0,\n\n", True),
+        (("u1-1", "u2-1"), "{} \n0 1 3 1,1,\n1 0,0,\n\n", False),  # no list has a second hypothesis
+        (("u1", "u2"), "{} \n0 1 3 1,1,\n1 0,0,\n\n", False),
+        (("u1-1", "u1-2"), "{} \n0 1 3 1,1,\n0 1 4 1,1,\n1 0,0,\n\n", False),  # two paths each
+    ],
+)
+def test_archives_of_lattice_to_nbest_get_a_warning(ids, lattice, warned):
+    Path("nbest1.1").write_text("".join(lattice.format(name) for name in ids))
+    with collected() as told:
+        found = list(lists_from_lattices("nbest1.1", words="words.txt"))
+    assert [nbest.id for nbest in found] == list(ids)
+    assert any("as Kaldi's lattice-to-nbest writes them" in line for line in told) == warned
+
+
+def test_one_lattice_with_several_paths_tells_lattices_from_hypotheses():
+    Path("lat.1").write_text("u-1 \n0 1 3 1,1,\n1 0,0,\n\nu-2 \n0 1 3 1,1,\n0 1 4 1,1,\n1 0,0,\n\nu-3 \n0 1 3 1,1,\n1 0,0,\n\n")
+    with collected() as told:
+        list(lists_from_lattices("lat.1", words="words.txt"))
+    assert not any("lattice-to-nbest" in line for line in told)
+
+
+@pytest.mark.parametrize(
     ("text", "has_path"),
     [
         ("start=0 end=3\nN=4 L=2\nI=0\nI=1\nI=2\nI=3\nJ=0 S=0 E=1 W=a x1=-1\nJ=1 S=1 E=2 W=b x1=-1\n", False),  # no link enters the end
