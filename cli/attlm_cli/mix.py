@@ -26,8 +26,8 @@ def mix_command(text: str, name: str, output: Path, source: str | None, run: Run
 
     The weights make TEXT most probable. TEXT has one sentence per line and must not be training text of the LMs. EM
     runs until no weights can improve the perplexity by more than a millionth. The command prints the perplexity of each
-    LM, then perplexity and weights of iterations 0, 1, 2, 4, 8, .. and the last. In attlm.toml the mixture then
-    replaces its LMs.
+    LM, then perplexity and weights of iterations 0, 1, 2, 4, 8, .. and the last, all on TEXT; measure another text with
+    `attlm ppl`. In attlm.toml the mixture then replaces its LMs.
 
     If an LM has the OOV policy unk, words unknown to all LMs do not count for the weights: one LM may give p(<unk>) to
     all unknown words together and another to each, so these probabilities cannot be compared. The perplexities of the
