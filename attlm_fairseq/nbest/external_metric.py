@@ -53,7 +53,7 @@ class ExternalMetric:
     name = "external"
     higher_is_better = True
     bounds = -math.inf, math.inf
-    ratio = 1.0
+    ratio: float | None = 1.0
     ignores_case = False
 
     def __init__(self, command: str, timeout: float = TIMEOUT_SECONDS, text: TextPipeline = NO_STEPS) -> None:

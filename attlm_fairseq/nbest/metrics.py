@@ -28,9 +28,12 @@ COLUMNS = 4096  # n-grams counted at once
 class ScoreOfSums(Protocol):
     """A corpus score that is a function of summed statistics: all that intervals and p-values need.
 
-    A score that is ``ratio`` times the sum of the first statistic by the sum of the second may say so by this attribute: then the
-    interval of a difference is exact.
+    Attributes:
+        ratio: a score that is so many times the sum of the first statistic divided by that of the second says so: then the
+            interval of a difference is exact. None for other scores.
     """
+
+    ratio: float | None
 
     @property
     def name(self) -> str:
@@ -111,7 +114,7 @@ class ErrorRate(_OfText):
     """
 
     higher_is_better = False
-    ratio = 100.0
+    ratio: float | None = 100.0
 
     def score(self, totals: np.ndarray) -> np.ndarray:
         totals = np.asarray(totals, dtype=np.float64)
@@ -257,6 +260,8 @@ class _SacreBLEU(_OfText):
 
 class NgramMetric(_SacreBLEU, ABC):
     """A sacreBLEU n-gram metric. Its statistics between many texts are computed as matrix products."""
+
+    ratio = None
 
     @abstractmethod
     def _orders(self, text: str) -> Sequence[Mapping[Any, int]]:

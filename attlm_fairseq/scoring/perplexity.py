@@ -26,7 +26,7 @@ class PerplexityCounter:
         self.words += score.words
         self.oov += score.oov_count
         self.log_probs.append(score.total)
-        self._first.append(score.log_probs[0])
+        self._first.append(score.log_probs[0] if score.log_probs else 0.0)  # a blank line without a sentence end has no event
         self._oov.append(math.fsum(value for value, unknown in zip(score.log_probs, score.oov, strict=False) if unknown))
 
     @property

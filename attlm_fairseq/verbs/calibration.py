@@ -10,7 +10,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.confidence import Confidence, words_of_pieces
 from attlm_fairseq.nbest.decision.decision import Decision, compared_text
-from attlm_fairseq.nbest.fingerprints import COMMON_SHARE, known_share
+from attlm_fairseq.nbest.fingerprints import LEARNED_SHARE, known_share
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.calibration import Calibration, JudgedWords, fit_confidence
@@ -86,8 +86,8 @@ def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: 
     right = words.all_right
     if (own := _own_confidences(lists, _judged_text(metric, run.decision).load())) is not None:
         return Calibration.of(own, right, None)
-    weights_saw = run.share_tuned_on(run.weights, lists.references) > COMMON_SHARE
-    if run.confidence is not None and known_share(lists.references, run.tuned_on) <= COMMON_SHARE:
+    weights_saw = run.share_tuned_on(run.weights, lists.references) > LEARNED_SHARE
+    if run.confidence is not None and known_share(lists.references, run.tuned_on) <= LEARNED_SHARE:
         return Calibration.of(run.confidence.coverage * words.posteriors(run.confidence.scale), right, run.confidence)
     folds = min(FOLDS, len(set(utterances.tolist())))
     if folds < 2:

@@ -35,6 +35,7 @@ WEIGHTED_SUM = "weighted sum"
 class Accuracy:
     """Accuracy in percent. Statistics: credit for the answer (0 .. 1), 1."""
 
+    ratio: float | None = 100.0
     name = "accuracy"
     bounds = (0.0, 100.0)
 

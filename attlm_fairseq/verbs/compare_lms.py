@@ -14,14 +14,15 @@ from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.bootstrap import Interval, PairedComparison, confidence_interval, paired_test, summed
-from attlm_fairseq.nbest.statistics.evaluation import p_as_text
+from attlm_fairseq.nbest.statistics.evaluation import holm, of_holm, p_as_text
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress
 from attlm_fairseq.verbs.configuration import LM, run_config
-from attlm_fairseq.verbs.report import rounded
+from attlm_fairseq.verbs.report import MIN_TESTED, rounded, too_few
 from attlm_fairseq.verbs.text import CountedText, count_text
 
 BLOCK_LINES = 20  # neighbouring lines are about the same things: so many are one sample, at the least
 MIN_SAMPLES = 20  # of shorter texts fewer lines are one sample
+BY_CHANCE = 0.025  # how often samples that are independent count as correlated
 MIN_CORRELATED = 40  # samples that are left when lines are put together because neighbouring samples are correlated
 
 
@@ -29,6 +30,7 @@ class _Perplexity:
     """exp(-ln p / events). Statistics: ln p, events."""
 
     name = "ppl"
+    ratio: float | None = None
     bounds = (0.0, math.inf)
 
     def score(self, totals: np.ndarray) -> np.ndarray:
@@ -40,7 +42,7 @@ class _CrossEntropy:
     """100 times nats per event, of which a difference is about a change of perplexity in percent. Statistics: ln p, events."""
 
     name = "cross-entropy"
-    ratio = -100.0
+    ratio: float | None = -100.0
     bounds = (-math.inf, math.inf)
 
     def score(self, totals: np.ndarray) -> np.ndarray:
@@ -85,15 +87,11 @@ class LMComparison:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison as a JSON-serialisable dictionary. Intervals are: value, low end, high end."""
-        rows = [
-            {"lm": row.lm, "ppl_as_read": rounded(row.ppl)}
-            | (
-                {}
-                if row.change is None
-                else {"change_in_percent": rounded(row.change), "p": None if row.p_value is None else round(row.p_value, 6)}
-            )
-            for row in self.rows
-        ]
+        rows: list[dict[str, Any]] = []
+        for row, p_holm in zip(self.rows, holm([row.p_value for row in self.rows]), strict=True):
+            rows.append({"lm": row.lm, "ppl_as_read": rounded(row.ppl)})
+            if row.change is not None and row.p_value is not None and p_holm is not None:
+                rows[-1] |= {"change_in_percent": rounded(row.change), "p": round(row.p_value, 6), "p_holm": round(p_holm, 6)}
         of_text = {"sentences": self.sentences, "words": self.words, "samples": self.samples, "lines_together": self.lines_together}
         return {"lms": rows, **of_text}
 
@@ -105,7 +103,9 @@ class LMComparison:
         table = tabulate([_cells(row) for row in self.rows], head, "plain", disable_numparse=True, colalign=aligned)
         one = "each document is" if self.lines_together is None else "each line is"
         drawn = f"{self.lines_together} neighbouring lines are" if (self.lines_together or 1) > 1 else one
-        return f"{table}\n{self.sentences} sentences, {self.words} words; {drawn} one sample, {self.samples} in all"
+        corrected = of_holm({row.lm: row.p_value for row in self.rows})
+        told = f"{self.sentences} sentences, {self.words} words; {drawn} one sample, {self.samples} in all"
+        return "\n".join(filter(None, (table, corrected, told)))
 
 
 def compare_lms(
@@ -168,17 +168,22 @@ def _samples(counted: CountedText, statistics: Mapping[str, np.ndarray], *, docu
         numbers = np.cumsum(np.diff(lines, prepend=lines[:1]) > 1)
         if numbers[-1] + 1 >= MIN_SAMPLES:
             return numbers, None
+        note(f"note: {numbers[-1] + 1} documents are too few to be the samples, of which {MIN_SAMPLES} are needed: lines are")
     places = np.arange(len(lines))
     first = next(iter(statistics.values()))
     # what is printed: each perplexity, and how each LM differs from the first
-    series = [*statistics.values(), *(np.stack([of_lm[:, 0] - first[:, 0], first[:, 1]], axis=1) for of_lm in statistics.values())]
+    others = list(statistics.values())[1:]
+    series = [*statistics.values(), *(np.stack([of_lm[:, 0] - first[:, 0], first[:, 1]], axis=1) for of_lm in others)]
     together = max(1, min(BLOCK_LINES, len(lines) // MIN_SAMPLES))
     while (correlation := _correlation(series, places // together)) and len(lines) >= 2 * together * MIN_CORRELATED:
         together *= 2
+    samples_left = math.ceil(len(lines) / together)
     too_narrow = "the intervals are too narrow, and p is too small"
     if correlation:
         documents_help = f"blank lines between {MIN_SAMPLES} documents or more, with --context blank, make these the samples"
         note(f"WARNING: neighbouring samples of {together} lines are correlated (r = {correlation:.2f}): {too_narrow}; {documents_help}")
+    elif samples_left < MIN_TESTED:
+        note(f"note: {too_few(samples_left)}")
     elif together < BLOCK_LINES:
         samples = f"samples of {together} lines" if together > 1 else "single lines as samples"
         better = f"{BLOCK_LINES * MIN_SAMPLES} lines or more are better"
@@ -187,10 +192,12 @@ def _samples(counted: CountedText, statistics: Mapping[str, np.ndarray], *, docu
 
 
 def _correlation(series: Sequence[np.ndarray], samples: np.ndarray) -> float:
-    """Return the greatest correlation of neighbouring samples, if it is more than two standard errors; else 0.
+    """Return the greatest correlation of neighbouring samples, if it is more than chance makes of so many series; else 0.
 
     ``series``: ln p and events of each line, (L, 2). What counts is by how much the ln p of a sample is above the text's mean.
     """
+    from scipy.stats import norm
+
     found = []
     for of_lines in series:
         log_probs, events = summed(of_lines, samples).T
@@ -198,7 +205,7 @@ def _correlation(series: Sequence[np.ndarray], samples: np.ndarray) -> float:
         alike = np.allclose(above, 0.0, atol=1e-9 * float(np.abs(log_probs).max()))  # lines that repeat, but for rounding
         found.append(0.0 if alike else float(above[:-1] @ above[1:]) / float(above @ above))
     greatest = max(found)
-    return greatest if greatest > 2.0 / math.sqrt(samples[-1] + 1) else 0.0
+    return greatest if greatest > norm.isf(BY_CHANCE / len(series)) / math.sqrt(samples[-1] + 1) else 0.0
 
 
 def _warn_of_removed_words(counted: CountedText) -> None:
@@ -226,10 +233,11 @@ def _statistics(counted: CountedText, path: str | None) -> dict[str, np.ndarray]
 
 
 def _in_percent(compared: PairedComparison) -> Interval:
-    """Return a difference in 100 nats as the change of the perplexity in percent: exp keeps the order of the resamples."""
+    """Return a difference in 100 nats as the change of the perplexity in percent. Infinite ends stay infinite."""
     difference = compared.difference
+    ends = (difference.score, difference.low, difference.high)
     with np.errstate(over="ignore"):
-        score, low, high = (float(100.0 * np.expm1(value / 100.0)) for value in (difference.score, difference.low, difference.high))
+        score, low, high = (float(100.0 * np.expm1(value / 100.0)) if math.isfinite(value) else value for value in ends)
     return Interval(score, low, high, difference.level)
 
 
@@ -237,5 +245,5 @@ def _cells(row: LMRow) -> Sequence[str]:
     cells = [row.lm, f"{row.ppl.score:.2f}", f"{row.ppl.low:.2f} .. {row.ppl.high:.2f}"]
     if row.change is None or row.p_value is None:
         return [*cells, "", "", ""]
-    interval = f"{row.change.low:+.2f} .. {row.change.high:+.2f} %" if math.isfinite(row.change.low + row.change.high) else "none"
+    interval = f"{row.change.low:+.2f} .. {row.change.high:+.2f} %" if math.isfinite(row.change.low + row.change.high) else ""
     return [*cells, f"{row.change.score:+.2f} %", interval, p_as_text(row.p_value)]

@@ -14,7 +14,7 @@ from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.corrections import warn_of_part
-from attlm_fairseq.nbest.fingerprints import COMMON_SHARE
+from attlm_fairseq.nbest.fingerprints import COMMON_SHARE, LEARNED_SHARE
 from attlm_fairseq.nbest.line_matching import By
 from attlm_fairseq.nbest.metrics import EditRate, Edits, Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -48,7 +48,6 @@ from attlm_fairseq.verbs.run import (
 from attlm_fairseq.verbs.systems import lists_of_system
 
 AGAINST = "against the first"
-ROUNDED_SHARE = 0.005  # of lists: less is not told
 
 
 class System(NamedTuple):
@@ -169,8 +168,8 @@ def evaluate(
     the input order: the difference with a 95 % interval, and the p-value of a paired permutation test. The last row is the
     oracle, the best choice from the lists. For BLEU and chrF it is a lower bound of that.
 
-    A system that was tuned on these lists, or on more than a tenth of them, gets no p-value. Without ``config``, the ``others``
-    count as tuned on these lists if the ``attlm.toml`` of the current folder was.
+    A system that was tuned on these lists gets no p-value; if it was tuned on a part of them, a warning is logged. Without
+    ``config``, the ``others`` count as tuned on these lists if the ``attlm.toml`` of the current folder was.
 
     Args:
         lists: n-best lists, or a file of lists or of texts, one per line.
@@ -261,14 +260,20 @@ def _in_sample(
         run = read_config(DEFAULT_CONFIG) if further and DEFAULT_CONFIG.is_file() else RunConfig()
         labels = [system.label for system in further]
     reasons = []
-    if (tuned := run.share_tuned_on(run.weights, references)) > COMMON_SHARE:
-        reasons.append(f"weights were tuned on {_part(tuned)}")
+    tuned = run.share_tuned_on(run.weights, references)
+    if tuned > LEARNED_SHARE:
+        reasons.append("weights were tuned on these lists")
+    elif tuned > COMMON_SHARE and labels:
+        note(
+            f"WARNING: about {tuned:.0%} of these references are among those that the weights were tuned on. If the lists are the same, "
+            "the figures are too good and p is too small: measure the other lists alone"
+        )
     learned = run.candidates.read_table() if labels and run.adds_candidates else None
     if learned is not None and run.candidates.table is not None:
         share = learned.share_of(references)
         warn_of_part(run.candidates.table, share)
-        if share > COMMON_SHARE:
-            reasons.append(f"corrections were learned from {_part(share)}")
+        if share > LEARNED_SHARE:
+            reasons.append("corrections were learned from these lists")
             labels += [one.label for one in rescored if one.label not in labels]  # an LM alone chooses among their candidates, too
     if not reasons:
         return [], []
@@ -277,14 +282,9 @@ def _in_sample(
         line = f"if the other systems were rescored with {DEFAULT_CONFIG}, they look too good, so there is no p: "
         line += f"its {' and its '.join(reasons)} ({elsewhere}; --config names another file)"
     else:
-        line = f"the {' and the '.join(reasons)}, which flatters them, so there is no p: {elsewhere}"
+        line = f"the {' and the '.join(reasons)}: they look too good, so there is no p; {elsewhere}"
     note(f"note: {line}")
     return labels, [f"{line[:1].upper()}{line[1:]}."]
-
-
-def _part(share: float) -> str:
-    """Return which share of these lists is meant, for a message."""
-    return "these lists" if share > 1 - ROUNDED_SHARE else f"{share:.0%} of these lists"
 
 
 def _further(

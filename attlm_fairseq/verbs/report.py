@@ -23,7 +23,7 @@ from attlm_fairseq.nbest.tuning.tuned_system import answers_of
 from attlm_fairseq.verbs.arguments import FilePath
 from attlm_fairseq.verbs.run import Measurement
 
-MIN_SAMPLES = 6  # of fewer, no difference has a p-value of 0.05 or less: the least is 2 / 2^samples
+MIN_TESTED = 6  # of fewer samples, no difference has a p-value of 0.05 or less: the least is 2 / 2^samples
 
 
 def write_report(
@@ -77,11 +77,16 @@ def note_samples(utterances: Iterable[int], grouped: bool, also: str = "", *, co
     lines = _of_repeats(utterances, repeats, grouped, also) if repeats else []
     if samples == 1:
         lines.append("one list, or lists that count as one, have no interval: its ends are the figure itself")
-    elif samples < MIN_SAMPLES and compared:
-        lines.append(f"{samples} samples are too few for a p-value of 0.05 or less, and their intervals are too narrow")
+    elif samples < MIN_TESTED and compared:
+        lines.append(too_few(samples))
     for line in lines:
         note(f"note: {line}")
     return [f"{line}." for line in lines]
+
+
+def too_few(samples: int) -> str:
+    """Return the line about so few samples that no difference between systems can be told."""
+    return f"{samples} samples are too few for a p-value of 0.05 or less, and their intervals are too narrow"
 
 
 def _of_repeats(utterances: Sequence[int], repeats: int, grouped: bool, also: str) -> list[str]:

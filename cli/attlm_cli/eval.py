@@ -77,8 +77,8 @@ def eval_command(
     A second table has the substitutions, deletions and insertions of WER and CER, and how many lists have errors.
 
     Each row is compared with the first: the difference with a 95 % interval, and the p-value of a paired permutation test. The
-    last row is the oracle, the best choice from the first file's lists (for BLEU and chrF a lower bound). If an attlm.toml was
-    tuned on more than a tenth of the lists, there is no p-value. Lists of few documents or speakers need --draw-by.
+    last row is the oracle, the best choice from the first file's lists (for BLEU and chrF a lower bound). Lists that an attlm.toml
+    was tuned on get no p-value. Lists of few documents or speakers need --draw-by.
 
     \b
     Examples:

@@ -61,7 +61,7 @@ def test_a_table_is_not_judged_on_the_lists_that_taught_it(folder: Path) -> None
 def test_lists_that_taught_the_table_get_no_p(folder: Path) -> None:
     """The weights are tuned on other lists. From a tenth of the lists on there is a warning."""
     run("tune", "dev.json", "--corrections", "c.tsv", "--restarts", 1)
-    told = "the corrections were learned from these lists, which flatters them, so there is no p"
+    told = "the corrections were learned from these lists: they look too good, so there is no p"
     assert told in (seen := run("eval", "train.json", "--config", "attlm.toml")).stderr
     assert re.search("^rescored, max .*on the lists tuned on$", seen.stdout, re.MULTILINE)
     run("tune", "dev.json", "--lm", "lm.pt", "--corrections", "c.tsv", "--restarts", 1, "-o", "lm.toml")

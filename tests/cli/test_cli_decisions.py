@@ -308,7 +308,7 @@ def test_weights_get_no_p_on_the_lists_that_they_were_tuned_on(lists):
     (lists / "same.json").write_text(json.dumps(items[::-1]))
     others = [{**item, "output": f"{item['output']} {place}"} for place, item in enumerate(items)]
     (lists / "other.json").write_text(json.dumps(others))
-    told = "the weights were tuned on these lists, which flatters them, so there is no p"
+    told = "the weights were tuned on these lists: they look too good, so there is no p"
     for name, same in (("same.json", True), ("other.json", False)):
         result = run("eval", name, "--config", "attlm.toml", "--metric", "cer", "--report", "eval.html")
         p_value = rows_of(result.stdout)["rescored, max"][4]

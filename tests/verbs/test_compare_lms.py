@@ -135,9 +135,42 @@ def test_documents_are_samples_where_they_are_marked(folder):
     record = json.loads(run("ppl", "documents", *lms, "--compare", "--context", "blank", "--json").stdout)
     assert (record["samples"], record["lines_together"], record["sentences"]) == (24, None, 48)
     assert "each document is one sample, 24 in all" in run("ppl", "documents", *lms, "--compare", "--context", "blank").stdout
+    (folder / "twenty").write_text("\n\n" + "\n\n".join(["the cat sat\na dog ran"] * 20) + "\n")  # the first line is blank
+    record = json.loads(run("ppl", "twenty", *lms, "--compare", "--context", "blank", "--json").stdout)
+    assert (record["samples"], record["lines_together"]) == (20, None)
     (folder / "few").write_text("\n\n".join(["the cat sat\na dog ran\nthe dog sat"] * 19) + "\n")
-    record = json.loads(run("ppl", "few", *lms, "--compare", "--context", "blank", "--json").stdout)
-    assert (record["samples"], record["lines_together"]) == (29, 2)  # 19 documents are too few: lines are the samples
+    result = run("ppl", "few", *lms, "--compare", "--context", "blank", "--json")
+    record = json.loads(result.stdout)
+    assert (record["samples"], record["lines_together"]) == (29, 2)
+    assert "19 documents are too few to be the samples, of which 20 are needed: lines are" in result.stderr
+
+
+def test_few_samples_bound_no_change(folder):
+    (folder / "few").write_text("the cat sat\na dog ran\na cat ran\n")
+    lms = ("--lm", "lm.pt", "--kenlm", "lm.arpa", "--lm", "again=lm.pt")
+    result = run("ppl", "few", *lms, "--compare", "--json")
+    row = json.loads(result.stdout)["lms"][1]
+    assert row["change_in_percent"][1:] == [None, None]
+    assert row["p"] >= 0.25
+    assert row["p_holm"] == min(1, 2 * row["p"])
+    assert "3 samples are too few for a p-value of 0.05 or less" in result.stderr
+    assert "inf" not in run("ppl", "few", *lms, "--compare").stdout
+
+
+def test_the_lms_own_perplexities_count_for_the_correlation():
+    """Two LMs find the same lines hard, so that their difference is not correlated, and each perplexity is."""
+    rng = np.random.default_rng(7)
+    shared = -9 + correlated(rng, LINES)
+    assert compared(shared, shared + rng.normal(0, 1, LINES)).lines_together > 20
+
+
+def test_samples_without_events_do_not_count():
+    text = [f"w {place}" for place in range(30)] + [""] * 30
+    lms = {name: Given(-np.arange(1.0, 31) / of, scores_end=False) for name, of in (("one", 9), ("other", 8))}
+    for lm in lms.values():
+        given = lm.score
+        lm.score = lambda sentences, given=given: [given([words])[0] if words else SentenceScore((), ()) for words in sentences]
+    assert attlm.compare_lms(text, lms).samples == 10  # of 3 lines each
 
 
 def test_lms_that_score_other_events_are_refused():

@@ -15,7 +15,7 @@ import attlm_fairseq as attlm
 from attlm_fairseq.nbest.metrics import make_metric
 from attlm_fairseq.nbest.statistics.bootstrap import PairedComparison, confidence_interval, paired_test, summed
 from attlm_fairseq.nbest.statistics.calibration import Calibration, calibration_error, reliability
-from attlm_fairseq.nbest.statistics.evaluation import Row, compare
+from attlm_fairseq.nbest.statistics.evaluation import Row, compare, holm, of_holm
 from attlm_fairseq.nbest.statistics.table import as_table
 
 WER = make_metric("wer")
@@ -113,22 +113,23 @@ def test_several_differences_are_corrected_by_holm():
         expected[value] = least
     assert [row.p_holm for row in rows[1:]] == [expected[row.comparison.p_value] for row in rows[1:]]
     assert rows[0].p_holm is None
+    assert holm([None, 0.3, 0.01, None]) == [None, 0.3, 0.02, None]
+    assert of_holm({"a": 0.0251, "b": 0.04, "c": None}) == "2 differences are tested at once: by Holm's correction, p is a 0.051, b 0.051"
     comparison = PairedComparison(rows[1].comparison.difference, 0.02)
-    doubtful = [Row("a", rows[0].interval), *(Row(name, rows[0].interval, comparison, p_holm=0.06) for name in "bcd")]
+    doubtful = [Row("a", rows[0].interval), *(Row(name, rows[0].interval, comparison) for name in "bcd")]
     assert "3 differences are tested at once: by Holm's correction, p is b 0.060, c 0.060, d 0.060" in as_table(doubtful, WER, "against")
     assert "Holm" not in as_table(rows[:2], WER, "against")
 
 
-def test_lists_that_weights_have_seen_in_part_get_no_p(lists):
+def test_lists_that_weights_have_seen_in_part_give_a_warning(lists):
     items = Path("first.jsonl").read_text().splitlines(keepends=True)
     for name, some in (("tuned.jsonl", items[:15]), ("few.jsonl", items[37:])):
         Path(name).write_text("".join(some))
     run("tune", "tuned.jsonl", "--strength", "1", "-o", "attlm.toml")
-    result = run("eval", "first.jsonl", "--config", "attlm.toml", "--json")
-    told = "the weights were tuned on 38% of these lists, which flatters them, so there is no p"
-    assert told in result.stderr
-    assert next(system["p"] for system in json.loads(result.stdout)["systems"] if "p" in system) is None
-    assert told not in run("eval", "few.jsonl", "--config", "attlm.toml").stderr
+    told = "WARNING: about 38% of these references are among those that the weights were tuned on"
+    assert told in run("eval", "first.jsonl", "--config", "attlm.toml").stderr
+    assert "among those" not in run("eval", "few.jsonl", "--config", "attlm.toml").stderr
+    assert "the weights were tuned on these lists: they look too good" in run("eval", "tuned.jsonl", "--config", "attlm.toml").stderr
 
 
 def test_the_calibration_error_of_exact_confidences_is_not_zero():

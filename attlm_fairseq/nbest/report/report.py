@@ -21,7 +21,7 @@ from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.metrics import ErrorRate, Metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.statistics.calibration import Calibration
-from attlm_fairseq.nbest.statistics.evaluation import Row
+from attlm_fairseq.nbest.statistics.evaluation import Row, of_holm
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.templates import load_template
@@ -172,6 +172,7 @@ class ReportBuilder:
             metric=self.metric,
             unit="errors" if isinstance(self.metric, ErrorRate) else f"points of sentence {self.metric.name} lost",
             rows=page.rows,
+            corrected=of_holm({row.label: row.comparison.p_value if row.comparison else None for row in page.rows}),
             against=page.against,
             decision=page.decision,
             weights=_weights(page.weights, page.influence),

@@ -71,45 +71,40 @@ def confidence_interval(
 def paired_test(
     a: np.ndarray, b: np.ndarray, metric: ScoreOfSums, *, tosses: int = TOSSES, seed: int = 1, level: float = 0.95, folds: int = 0
 ) -> PairedComparison:
-    """Compare two systems on the same lists, statistics (N, S) each, by tossing coins: does each list's answer of a go to b?
+    """Compare two systems on the same lists, statistics (N, S) each, by a paired permutation test.
 
-    The p-value is two-sided, that of a paired permutation test: how often the difference is at least as large if in each list the
-    systems change places by the toss of a coin; all 2^N tosses if these are at most ``tosses``, else ``tosses`` random
-    ones, (hits + 1) / (tosses + 1).
+    The p-value is two-sided: how often the difference is at least as large if in each list the systems change places by the
+    toss of a coin; all 2^N tosses if these are at most ``tosses``, else ``tosses`` random ones, (hits + 1) / (tosses + 1).
 
     The interval has the differences that the same tosses do not reject. A metric that is a ratio of sums has the difference
-    D = sum d_i / sum e_i over lists. It is tested against another difference x by tossing the signs of d_i - x e_i, which is
-    as extreme for all x between (A - A_s) / (B - B_s) and (A + A_s) / (B + B_s); A and B are the sums of d and e, A_s and B_s
-    those with signs. So the interval leaves 0 out exactly if p <= 1 - level. Other metrics, such as BLEU, are taken as linear:
-    d_i are the jackknife's pseudo-values, e_i = 1. Of few lists, fewer than 6 at a level of 0.95, no difference can be
-    rejected, and the interval has no ends.
+    D / E, the sums over lists of d and e. Another difference x is tested by tossing the signs of d - x e: with the sums D_s and
+    E_s of the tossed lists, the toss is as extreme for all x between (D - D_s) / (E - E_s) and (D + D_s) / (E + E_s). So if each
+    list has one reference, the interval leaves 0 out exactly if p <= 1 - level. Other metrics, such as BLEU, and references of
+    different lengths are taken as linear: d are the jackknife's pseudo-values, e = 1. A toss that exchanges only lists without
+    words in their references rejects no x. Fewer than 6 lists at a level of 0.95 reject none, and the ends are infinite.
 
     Args:
-        folds: a are the held-out answers of a cross-validation with so many folds: the difference counts as smaller by
-            ``cross_validation_factor`` when it is compared with tosses.
+        folds: a are the held-out answers of a cross-validation with so many folds: the ends of the interval are
+            ``cross_validation_factor`` times as far from the difference, and 0 is rejected accordingly.
     """
     a, b = _checked(a, tosses, level), _checked(b, tosses, level)
     if a.shape != b.shape:
         raise ValueError(f"paired systems must have the same lists: {a.shape} and {b.shape}")
     factor = cross_validation_factor(folds) if folds else 1.0
-    observed = _difference(a.sum(axis=0), b.sum(axis=0), metric)
     parts = np.stack(_parts(a, b, metric), axis=1)
-    sums = parts.sum(axis=0)
-    hits, tossed = 0, []
-    for exchanged in _exchanged(len(a), tosses, seed):
-        change = exchanged @ (b - a)
-        found = _difference(a.sum(axis=0) + change, b.sum(axis=0) - change, metric)
-        hits += int((np.abs(found) >= abs(observed) / factor - 10.0**-SCORE_DIGITS).sum())
-        tossed.append(sums - 2.0 * (exchanged @ parts))
-    if 2 ** len(a) > tosses:  # the answers as they are count as one toss more
-        hits += 1
-        tossed.append(sums[None])
-    all_tossed = np.concatenate(tossed)
-    rejecting = (1.0 - level) * len(all_tossed) + 1e-9
+    observed, sums = _difference(a.sum(axis=0), b.sum(axis=0), metric), parts.sum(axis=0)
+    differences, tossed = _tossed(a, b, metric, parts, tosses, seed)
+    if folds:  # how far 0 is from the difference counts as less
+        nearer = (1.0 - 1.0 / factor) * observed
+        differences = (tossed[:, 0] - nearer * tossed[:, 1]) / sums[1]
+    hits = int((np.abs(differences) >= abs(observed) / factor - 10.0**-SCORE_DIGITS).sum())
+    max_extreme = math.floor((1.0 - level) * len(tossed) + 1e-9)  # tosses that are as extreme as a difference which is rejected
     mirrored = np.array([-1.0, 1.0])
-    low, high = _low_end(sums, all_tossed, factor, rejecting), -_low_end(mirrored * sums, mirrored * all_tossed, factor, rejecting)
+    low, high = _low_end(sums, tossed, max_extreme), -_low_end(mirrored * sums, mirrored * tossed, max_extreme)
+    low, high = (float(observed + factor * (end - observed)) + 0.0 for end in (low, high))
     most = metric.bounds[1] - metric.bounds[0]
-    return PairedComparison(_within(Interval(float(observed), low, high, level), -most, most), hits / len(all_tossed))
+    interval = Interval(float(observed), max(low, -most) if low > -math.inf else low, min(high, most) if high < math.inf else high, level)
+    return PairedComparison(interval, hits / len(tossed))
 
 
 def _difference(a: np.ndarray, b: np.ndarray, metric: ScoreOfSums) -> np.ndarray:
@@ -118,11 +113,10 @@ def _difference(a: np.ndarray, b: np.ndarray, metric: ScoreOfSums) -> np.ndarray
 
 
 def _parts(a: np.ndarray, b: np.ndarray, metric: ScoreOfSums) -> tuple[np.ndarray, np.ndarray]:
-    """Return d and e (N,) of each list: the difference of the scores is sum d / sum e, for other metrics than ratios about so."""
+    """Return d and e (N,) of each list: the difference of the scores is sum d / sum e."""
     lists = len(a)
-    ratio = getattr(metric, "ratio", None)
-    if ratio is not None and np.array_equal(a[:, 1], b[:, 1]) and a[:, 1].sum() > 0:
-        return ratio * (a[:, 0] - b[:, 0]), a[:, 1]
+    if metric.ratio is not None and np.array_equal(a[:, 1], b[:, 1]) and a[:, 1].sum() > 0:
+        return metric.ratio * (a[:, 0] - b[:, 0]), a[:, 1]
     whole = metric.score(a.sum(axis=0)) - metric.score(b.sum(axis=0))
     if lists == 1:
         return np.array([whole]), np.ones(1)
@@ -130,41 +124,39 @@ def _parts(a: np.ndarray, b: np.ndarray, metric: ScoreOfSums) -> tuple[np.ndarra
     return whole - (lists - 1) * (without - without.mean()), np.ones(lists)
 
 
+def _tossed(a: np.ndarray, b: np.ndarray, metric: ScoreOfSums, parts: np.ndarray, tosses: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the difference of the systems after each toss, (T,), and the sums of d and e with their signs tossed, (T, 2)."""
+    differences, sums = [], []
+    for exchanged in _exchanged(len(a), tosses, seed):
+        change = exchanged @ (b - a)
+        differences.append(_difference(a.sum(axis=0) + change, b.sum(axis=0) - change, metric))
+        sums.append(parts.sum(axis=0) - 2.0 * (exchanged @ parts))
+    return np.concatenate(differences), np.concatenate(sums)
+
+
 def _exchanged(lists: int, tosses: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield blocks (T, N) of tosses, 1 where a list's systems change places: all 2^N, no list's first, or random ones."""
+    """Yield blocks (T, N) of tosses, 1 where a list's systems change places: all 2^N, or none changed and then random ones."""
     at_once = max(1, RANDOM_NUMBERS_HELD // lists)
     if 2**lists <= tosses:
         for begin in range(0, 2**lists, at_once):
             numbers = np.arange(begin, min(begin + at_once, 2**lists))
             yield ((numbers[:, None] >> np.arange(lists)) & 1).astype(np.float64)
         return
+    yield np.zeros((1, lists))
     generator = np.random.default_rng(seed)
     for begin in range(0, tosses, at_once):
         yield generator.integers(0, 2, size=(min(at_once, tosses - begin), lists), dtype=np.int8).astype(np.float64)
 
 
-def _low_end(sums: np.ndarray, tossed: np.ndarray, factor: float, rejecting: float) -> float:
-    """Return the least difference that is not rejected, of those around the observed one: more than ``rejecting`` tosses are as extreme.
+def _low_end(sums: np.ndarray, tossed: np.ndarray, max_extreme: int) -> float:
+    """Return the least difference for which more than ``max_extreme`` tosses are as extreme; minus infinity if there is none.
 
-    ``sums`` (2,) are A and B, ``tossed`` (T, 2) A_s and B_s of ``paired_test``; ``factor`` divides what is observed. A toss is as
-    extreme as it for all differences between its two ends. With a factor, a toss that exchanges nearly no list, or nearly all,
-    is so for all that are not between them.
+    ``sums`` (2,) are D and E, ``tossed`` (T, 2) D_s and E_s of ``paired_test``.
     """
-    observed, size = sums / factor
-    with np.errstate(divide="ignore", invalid="ignore"):  # what changes nothing is as extreme whatever the difference
-        ends = np.array([(observed - tossed[:, 0]) / (size - tossed[:, 1]), (observed + tossed[:, 0]) / (size + tossed[:, 1])])
-    bounded = np.isfinite(ends).all(axis=0)
-    low, high = np.sort(np.round(ends[:, bounded], SCORE_DIGITS), axis=0)
-    outside = np.abs(tossed[bounded, 1]) >= size
-    gaps = outside & (high <= np.round(observed / size, SCORE_DIGITS))
-    # from the observed difference downwards: where a toss ceases to be as extreme, and where it begins again
-    places = np.concatenate([low[~outside], high[gaps], low[gaps]])
-    steps = np.concatenate([np.full((~outside).sum() + gaps.sum(), -1), np.ones(gaps.sum(), dtype=np.int64)])
-    order = np.argsort(-places)
-    places, extreme = places[order], len(tossed) + np.cumsum(steps[order])
-    is_last = np.append(places[1:] != places[:-1], True)[: len(places)]
-    found = np.flatnonzero(is_last & (extreme <= rejecting))
-    return float(places[found[0]]) if len(found) else -math.inf
+    with np.errstate(divide="ignore", invalid="ignore"):  # a toss that changes nothing is as extreme for all differences
+        ends = np.array([(sums[0] - tossed[:, 0]) / (sums[1] - tossed[:, 1]), (sums[0] + tossed[:, 0]) / (sums[1] + tossed[:, 1])])
+    low = np.where(np.isfinite(ends).all(axis=0), ends.min(axis=0), -math.inf)
+    return float(np.sort(np.round(low, SCORE_DIGITS))[max_extreme])
 
 
 def summed(statistics: np.ndarray, groups: Sequence[int] | np.ndarray) -> np.ndarray:

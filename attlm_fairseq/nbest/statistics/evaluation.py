@@ -18,6 +18,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.statistics.bootstrap import Interval, PairedComparison, confidence_interval, paired_test, summed
 
 LEAST_P = 0.001  # the least that is printed as a number
+SIGNIFICANCE_LEVEL = 0.05
 
 
 @dataclass
@@ -165,14 +166,27 @@ def compare(
                 comparison = replace(comparison, p_value=None)
         interval = confidence_interval(statistics, metric, seed=seed)
         rows.append(Row(label, interval, comparison, label in in_sample, folds.get(label, 0)))
-    return _with_holm(rows)
+    corrected = holm([row.comparison.p_value if row.comparison else None for row in rows])
+    return [replace(row, p_holm=p_value) for row, p_value in zip(rows, corrected, strict=True)]
 
 
-def _with_holm(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with p-values by Holm's correction (1979): the least counts as often as there are p-values, the next once less."""
-    tested = [(row.comparison.p_value, place) for place, row in enumerate(rows) if row.comparison and row.comparison.p_value is not None]
-    found, least = list(rows), 0.0
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Return p-values by Holm's correction (1979): the least counts as often as there are p-values, the next once less, and so on."""
+    tested = [(p_value, place) for place, p_value in enumerate(p_values) if p_value is not None]
+    found, least = list(p_values), 0.0
     for left, (p_value, place) in zip(range(len(tested), 0, -1), sorted(tested), strict=True):
         least = max(least, min(1.0, left * p_value))
-        found[place] = replace(rows[place], p_holm=least)
+        found[place] = least
     return found
+
+
+def of_holm(p_values: Mapping[str, float | None]) -> str:
+    """Return a line on the systems whose p-value is above SIGNIFICANCE_LEVEL by Holm's correction alone; "" if there is none."""
+    corrected = zip(p_values.items(), holm(list(p_values.values())), strict=True)
+    doubtful = [
+        f"{label} {math.ceil(1000 * by_holm) / 1000:.3f}"
+        for (label, p_value), by_holm in corrected
+        if p_value is not None and by_holm is not None and p_value <= SIGNIFICANCE_LEVEL < by_holm
+    ]
+    tested = sum(p_value is not None for p_value in p_values.values())
+    return f"{tested} differences are tested at once: by Holm's correction, p is {', '.join(doubtful)}" if doubtful else ""

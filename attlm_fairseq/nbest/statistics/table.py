@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from attlm_fairseq.nbest.metrics import Edits, ScoreOfSums
-from attlm_fairseq.nbest.statistics.evaluation import Row
-
-LEVEL = 0.05  # p-values that are above it by Holm's correction alone are named
+from attlm_fairseq.nbest.statistics.evaluation import Row, of_holm
 
 
 def as_table(rows: Sequence[Row], metric: ScoreOfSums, against: str) -> str:
@@ -26,11 +24,8 @@ def as_table(rows: Sequence[Row], metric: ScoreOfSums, against: str) -> str:
     )
     if any(row.folds for row in rows):
         table += "\nthe p of cross-validated rows accounts for folds that share the lists they are tuned on"
-    tested = [(row.label, row.comparison.p_value, row.p_holm) for row in rows if row.comparison]
-    adjusted = [(label, p_value, p_holm) for label, p_value, p_holm in tested if p_value is not None and p_holm is not None]
-    if doubtful := [f"{label} {p_holm:.3f}" for label, p_value, p_holm in adjusted if p_value <= LEVEL < p_holm]:
-        table += f"\n{len(adjusted)} differences are tested at once: by Holm's correction, p is {', '.join(doubtful)}"
-    return table
+    corrected = of_holm({row.label: row.comparison.p_value if row.comparison else None for row in rows})
+    return "\n".join(filter(None, (table, corrected)))
 
 
 @dataclass(frozen=True)
