@@ -149,7 +149,7 @@ def _system(
 
 
 def _judged(found: Measurement, metric: Metric, run: RunConfig, system: TunedSystem, options: TuneOptions, title: str) -> Tuned:
-    """Return the tuned system, or the input order if cross-validation does not confirm a gain."""
+    """Return the tuned system, or the input order if cross-validation does not speak for a gain."""
     repeats = note_samples(system.utterances, found.lists.groups is not None, ", and stay in one fold")
     groups = system.utterances.tolist()
     rows = compare(system.systems, metric, seed=options.seed, in_sample=system.in_sample, folds=system.folds, groups=groups)
