@@ -34,7 +34,8 @@ class Tuned:
         rows: the systems compared, with 95 % intervals: the input order first, the oracle last.
         system: the weights found, their influence, and the posterior scale of each rule.
         rules: the rules tried besides the maximum.
-        gain: whether cross-validation speaks for a gain, which scores without information do in one case of eight. None without cross-validation, or if the strength was given.
+        gain: whether cross-validation speaks for a gain, which it also does for one of eight systems whose scores say nothing.
+            None without cross-validation, or if the strength was given.
         record: what is needed to reproduce the result.
     """
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -93,6 +94,26 @@ def of_gpt2(scorer: TokenScorer, text: str, start: str = "<|endoftext|>", end: s
     ids = torch.tensor([scorer.lm.tokenizer(start + text + end)["input_ids"]])
     with torch.inference_mode():
         return -scorer.lm.model(input_ids=ids, labels=ids).loss.item() * (ids.numel() - 1)
+
+
+def test_the_cache_has_the_name_that_this_transformers_gives_it(folder, monkeypatch):
+    """transformers 5.24 calls it ``cache`` in arguments and results, and warns of the name it had."""
+    from transformers import GPT2LMHeadModel, GPT2Model
+
+    expected = [score.total for score in load_huggingface_lm(folder / "gpt2").score(SENTENCES)]
+    missing, used = object(), []
+    for model in (GPT2Model, GPT2LMHeadModel):
+
+        def forward(self, *args, cache=missing, before=model.forward, **options):
+            if cache is missing:
+                return before(self, *args, **options)
+            used.append(cache)
+            found = before(self, *args, past_key_values=cache, **options)
+            return SimpleNamespace(last_hidden_state=found[0], logits=found[0], cache=found.past_key_values)
+
+        monkeypatch.setattr(model, "forward", forward)
+    assert [score.total for score in load_huggingface_lm(folder / "gpt2").score(SENTENCES)] == expected
+    assert any(cache is not None for cache in used)
 
 
 def test_transformers_gives_the_same_scores(folder):
