@@ -15,15 +15,11 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.bootstrap import Interval, PairedComparison, confidence_interval, paired_test, summed
 from attlm_fairseq.nbest.statistics.evaluation import holm, of_holm, p_as_text
+from attlm_fairseq.nbest.statistics.text_samples import BLOCK_LINES, MIN_SAMPLES, document_numbers, lines_together
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress
 from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.report import MIN_TESTED, rounded, too_few
 from attlm_fairseq.verbs.text import CountedText, count_text
-
-BLOCK_LINES = 20  # neighbouring lines are about the same things: so many are one sample, at the least
-MIN_SAMPLES = 20  # of shorter texts fewer lines are one sample
-BY_CHANCE = 0.025  # how often samples that are independent count as correlated
-MIN_CORRELATED = 40  # samples that are left when lines are put together because neighbouring samples are correlated
 
 
 class _Perplexity:
@@ -125,7 +121,7 @@ def compare_lms(
 
     - the documents of a text, if the context is ``blank`` and there are 20 or more;
     - else 20 neighbouring lines (fewer in a text of less than 400 lines), or 40, 80, .. as long as the figures of
-      neighbouring samples are correlated and 40 samples are left. A note says if they still are.
+      neighbouring samples are correlated and 40 samples are left. A warning says if they still are.
 
     Args:
         text, lms, config, source, on_progress: as for ``score_text``.
@@ -163,49 +159,31 @@ def compare_lms(
 
 def _samples(counted: CountedText, statistics: Mapping[str, np.ndarray], *, documents: bool) -> tuple[np.ndarray, int | None]:
     """Return the sample number of each line, and how many neighbouring lines are one sample; None if documents are. Logs doubts."""
-    lines = np.asarray(counted.lines, dtype=np.int64)
-    if documents:  # of which blank lines, which have no scores, are between the lines
-        numbers = np.cumsum(np.diff(lines, prepend=lines[:1]) > 1)
+    if documents:
+        numbers = document_numbers(counted.lines)
         if numbers[-1] + 1 >= MIN_SAMPLES:
             return numbers, None
         note(f"note: {numbers[-1] + 1} documents are too few to be the samples, of which {MIN_SAMPLES} are needed: lines are")
-    places = np.arange(len(lines))
-    first = next(iter(statistics.values()))
+    first, *others = statistics.values()
     # what is printed: each perplexity, and how each LM differs from the first
-    others = list(statistics.values())[1:]
-    series = [*statistics.values(), *(np.stack([of_lm[:, 0] - first[:, 0], first[:, 1]], axis=1) for of_lm in others)]
-    together = max(1, min(BLOCK_LINES, len(lines) // MIN_SAMPLES))
-    while (correlation := _correlation(series, places // together)) and len(lines) >= 2 * together * MIN_CORRELATED:
-        together *= 2
-    samples_left = math.ceil(len(lines) / together)
+    changes = [np.stack([of_lm[:, 0] - first[:, 0], first[:, 1]], axis=1) for of_lm in others]
+    together, correlation = lines_together([first, *others, *changes])
+    _note_doubts(together, correlation, math.ceil(len(first) / together))
+    return np.arange(len(first)) // together, together
+
+
+def _note_doubts(together: int, correlation: float, samples: int) -> None:
+    """Log why intervals of samples of so many lines may be too narrow, if they may."""
     too_narrow = "the intervals are too narrow, and p is too small"
     if correlation:
-        documents_help = f"blank lines between {MIN_SAMPLES} documents or more, with --context blank, make these the samples"
-        note(f"WARNING: neighbouring samples of {together} lines are correlated (r = {correlation:.2f}): {too_narrow}; {documents_help}")
-    elif samples_left < MIN_TESTED:
-        note(f"note: {too_few(samples_left)}")
+        advice = f"blank lines between {MIN_SAMPLES} documents or more, with --context blank, make these the samples"
+        note(f"WARNING: neighbouring samples of {together} lines are correlated (r = {correlation:.2f}): {too_narrow}; {advice}")
+    elif samples < MIN_TESTED:
+        note(f"note: {too_few(samples)}")
     elif together < BLOCK_LINES:
-        samples = f"samples of {together} lines" if together > 1 else "single lines as samples"
+        found = f"samples of {together} lines" if together > 1 else "single lines as samples"
         better = f"{BLOCK_LINES * MIN_SAMPLES} lines or more are better"
-        note(f"note: so short a text has {samples}: if neighbouring ones are about the same things, {too_narrow}; {better}")
-    return places // together, together
-
-
-def _correlation(series: Sequence[np.ndarray], samples: np.ndarray) -> float:
-    """Return the greatest correlation of neighbouring samples, if it is more than chance makes of so many series; else 0.
-
-    ``series``: ln p and events of each line, (L, 2). What counts is by how much the ln p of a sample is above the text's mean.
-    """
-    from scipy.stats import norm
-
-    found = []
-    for of_lines in series:
-        log_probs, events = summed(of_lines, samples).T
-        above = log_probs - events * (log_probs.sum() / events.sum())
-        alike = np.allclose(above, 0.0, atol=1e-9 * float(np.abs(log_probs).max()))  # lines that repeat, but for rounding
-        found.append(0.0 if alike else float(above[:-1] @ above[1:]) / float(above @ above))
-    greatest = max(found)
-    return greatest if greatest > norm.isf(BY_CHANCE / len(series)) / math.sqrt(samples[-1] + 1) else 0.0
+        note(f"note: so short a text has {found}: if neighbouring ones are about the same things, {too_narrow}; {better}")
 
 
 def _warn_of_removed_words(counted: CountedText) -> None:

@@ -12,8 +12,8 @@ from cli_runs import refused, run
 
 import attlm_fairseq as attlm
 from attlm_fairseq.messages import collected
+from attlm_fairseq.nbest.statistics.text_samples import neighbours_correlation
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
-from attlm_fairseq.verbs.compare_lms import _correlation
 
 LINES = 2000
 
@@ -114,8 +114,8 @@ def test_the_correlation_by_a_loop():
     expected = sum(one * other for one, other in itertools.pairwise(above)) / sum(one * one for one in above)
     assert expected > 2 / math.sqrt(20)
     flat = np.stack([np.full(lines, -5.0), np.ones(lines)], axis=1)
-    assert _correlation([flat, statistics], np.arange(lines) // together) == pytest.approx(expected)
-    assert _correlation([flat, flat], np.arange(lines) // together) == 0
+    assert neighbours_correlation([flat, statistics], together) == pytest.approx(expected)
+    assert neighbours_correlation([flat, flat], together) == 0
 
 
 def test_intervals_of_correlated_text_cover_the_truth():
