@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import pickle
@@ -10,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -103,13 +103,15 @@ def test_the_cache_has_the_name_that_this_transformers_gives_it(folder, monkeypa
     expected = [score.total for score in load_huggingface_lm(folder / "gpt2").score(SENTENCES)]
     missing, used = object(), []
     for model in (GPT2Model, GPT2LMHeadModel):
+        own = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
-        def forward(self, *args, cache=missing, before=model.forward, **options):
+        def forward(self, *args, cache=missing, before=model.forward, own=own, **options):
             if cache is missing:
                 return before(self, *args, **options)
             used.append(cache)
-            found = before(self, *args, past_key_values=cache, **options)
-            return SimpleNamespace(last_hidden_state=found[0], logits=found[0], cache=found.past_key_values)
+            found = before(self, *args, **{own: cache}, **options)
+            found.cache = getattr(found, own)
+            return found
 
         monkeypatch.setattr(model, "forward", forward)
     assert [score.total for score in load_huggingface_lm(folder / "gpt2").score(SENTENCES)] == expected

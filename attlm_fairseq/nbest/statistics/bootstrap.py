@@ -229,10 +229,10 @@ def _within(interval: Interval, lowest: float, highest: float) -> Interval:
     return replace(interval, low=max(interval.low, lowest), high=min(interval.high, highest))
 
 
-def _checked(statistics: np.ndarray, resamples: int, level: float) -> np.ndarray:
+def _checked(statistics: np.ndarray, repetitions: int, level: float) -> np.ndarray:
     statistics = np.asarray(statistics, dtype=np.float64)
     if statistics.ndim != 2 or not len(statistics):
         raise ValueError(f"statistics must be (lists, S) with at least one list, not {statistics.shape}")
-    if resamples < 1 or not 0 < level < 1:
-        raise ValueError(f"resamples {resamples} must be at least 1 and level {level} between 0 and 1")
+    if repetitions < 1 or not 0 < level < 1:
+        raise ValueError(f"{repetitions} resamples or tosses must be at least 1, and level {level} between 0 and 1")
     return statistics
