@@ -34,6 +34,7 @@ from attlm_fairseq.nbest.tuning.folds import MIN_FOLDS, NOTHING, tuner_of_folds
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem, tune_system
 from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.verbs.ablation import ablation, parts
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress
 from attlm_fairseq.verbs.calibration import fit, require_words
 from attlm_fairseq.verbs.candidates import expanded_for_tuning
@@ -97,7 +98,11 @@ def tune(
     measured = replace(run, candidates=CandidateSpec(), weights={}, decision=Decision())
     found, names = _measured(read, metric, measured, options, on_progress, groups)
     system = _system(found, metric, names, options, intervals)
-    return _judged(found, metric, run, system, options, title_of("Tuning", lists))
+    rows = []
+    if options.ablation:
+        without = _names_without(found, run, options)
+        rows = ablation(found.lists, metric, system, without, options, _search(options, names, intervals))
+    return _judged(found, metric, run, system, options, title_of("Tuning", lists), rows)
 
 
 def _groups(lists: Sequence[NbestList], run: RunConfig, folds_by: str | ContextSpec | None) -> np.ndarray | None:
@@ -148,7 +153,9 @@ def _system(
     )
 
 
-def _judged(found: Measurement, metric: Metric, run: RunConfig, system: TunedSystem, options: TuneOptions, title: str) -> Tuned:
+def _judged(
+    found: Measurement, metric: Metric, run: RunConfig, system: TunedSystem, options: TuneOptions, title: str, without: Sequence[Row]
+) -> Tuned:
     """Return the tuned system, or the input order if cross-validation does not speak for a gain."""
     repeats = note_samples(system.utterances, found.lists.groups is not None, ", and stay in one fold")
     groups = system.utterances.tolist()
@@ -178,7 +185,7 @@ def _judged(found: Measurement, metric: Metric, run: RunConfig, system: TunedSys
         tuned_with=found.signatures,
         metric=spec_of(metric),
     )
-    tuned = Tuned(config, metric, rows, system, tuple(options.rules), gain, record, found, title, repeats)
+    tuned = Tuned(config, metric, rows, system, tuple(options.rules), gain, record, found, title, repeats, list(without))
     return replace(tuned, notes=[_verdict(tuned, options, run.candidates), *repeats])
 
 
@@ -301,13 +308,10 @@ def _names(measured: MeasuredLists, run: RunConfig, lm_features: Sequence[str], 
 
     Raises InputError if none is left, or if an element of ``without`` matches nothing.
     """
-    asked_for = {*options.features, *options.intervals}
-    unneeded = {*_matching(options.without, measured), *(lm for name in options.features for lm in differing_lms(name, run.texts) or ())}
-    unneeded |= set(measured.redundant([name for name in lm_features if name not in asked_for]))
     if measured.left_out:
         missing = ", ".join(_lacking(name, measured) for name in measured.left_out)
         note(f"WARNING: left out, because some hypotheses lack them: {missing}; add the scores, or take such lists out of the file")
-    names = [name for name in measured.names if name not in unneeded]
+    names = _tunable(measured, run, lm_features, options)
     if not names:
         raise InputError(f"no feature is left to tune: --without leaves out all that there are ({', '.join(measured.names)})")
     if len(names) > MANY_FEATURES:
@@ -317,6 +321,28 @@ def _names(measured: MeasuredLists, run: RunConfig, lm_features: Sequence[str], 
         )
     _warn_of_outliers(measured, names)
     return names
+
+
+def _tunable(
+    measured: MeasuredLists, run: RunConfig, lm_features: Sequence[str], options: TuneOptions, left_out: Sequence[str] = ()
+) -> list[str]:
+    """Return the features to tune without those ``left_out``: of LM features that nobody asked for, only what says something new.
+
+    Raises InputError if an element of ``without`` matches nothing.
+    """
+    asked_for = {*options.features, *options.intervals, *left_out}
+    unneeded = {*_matching(options.without, measured), *(lm for name in options.features for lm in differing_lms(name, run.texts) or ())}
+    unneeded |= set(measured.redundant([name for name in lm_features if name not in asked_for]))
+    return [name for name in measured.names if name not in unneeded and name not in left_out]
+
+
+def _names_without(found: Measurement, run: RunConfig, options: TuneOptions) -> dict[str, list[str]]:
+    """Return for each part that ``ablation`` leaves out the features that are tuned without it."""
+    lm_features = _lm_features(run, options.features)
+    everything = _tunable(found.lists, run, (), options)
+    sparse = all(nbest.sparse for nbest in found.lists.lists)
+    left_out = parts(everything, list(found.signatures), sparse=sparse)
+    return {part: _tunable(found.lists, run, lm_features, options, features) for part, features in left_out.items()}
 
 
 def _lacking(name: str, measured: MeasuredLists) -> str:

@@ -35,6 +35,8 @@ class TuneOptions:
         restarts: number of random starting points.
         seed: random seed for restarts and bootstrap.
         confidence: also fit word confidences, which ``rescore`` can then write; needs the metric ``wer``.
+        ablation: also tune without each LM and each score of the lists, and compare the cross-validated answers with those
+            of all.
     """
 
     rules: Sequence[str] = ()
@@ -49,6 +51,7 @@ class TuneOptions:
     restarts: int = 10
     seed: int = 1
     confidence: bool = False
+    ablation: bool = False
 
     def __post_init__(self) -> None:
         for name in ("folds", "restarts", "seed"):
@@ -80,6 +83,8 @@ class TuneOptions:
                 f"--strength {self.strength:g} changes the weight of the rank, which --without, --fix or --interval takes away: give "
                 "--strength 0 or 1, or leave the rank free"
             )
+        if self.ablation and not self.folds:
+            raise InputError("--ablation compares cross-validated answers: leave out --folds 0")
         if self.no_gain == "fail" and (self.strength is not None or not self.folds):
             other = f"--strength {self.strength:g}" if self.strength is not None else "--folds 0"
             raise InputError(f"--no-gain fail needs cross-validation to choose the strength: leave out {other}")

@@ -22,6 +22,7 @@ from attlm_fairseq.verbs.report import row_record, write_report
 from attlm_fairseq.verbs.run import Measurement
 
 AGAINST = "against input 1-best"  # heads the column that compares each row with the input order
+AGAINST_ALL = "against all scores"  # the same, of the rows without a score
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Tuned:
         gain: whether cross-validation speaks for a gain, which it also does for one of eight systems whose scores say nothing.
             None without cross-validation, or if the strength was given.
         record: what is needed to reproduce the result.
+        ablation: with ``TuneOptions.ablation`` the cross-validated row of all scores, then one row without each, compared
+            with it; else empty.
     """
 
     config: RunConfig
@@ -49,6 +52,7 @@ class Tuned:
     measurement: Measurement = field(repr=False)
     title: str
     notes: list[str] = field(repr=False)
+    ablation: list[Row] = field(default_factory=list)
 
     @property
     def weights(self) -> dict[str, float]:
@@ -84,13 +88,16 @@ class Tuned:
             InputError: the file cannot be written, or the LMs have to be loaded again and one cannot be loaded.
         """
         influence = self.system.result.influence if any(self.weights.values()) else None
-        page = Report(self.title, self.rows, AGAINST, notes=self.notes, influence=influence)
+        page = Report(
+            self.title, self.rows, AGAINST, notes=self.notes, influence=influence, ablation=self.ablation, against_all=AGAINST_ALL
+        )
         write_report(path, self.config, self.measurement, self.metric, page, command)
 
     def __str__(self) -> str:
-        """Return what ``attlm tune`` prints: the table, the weights found, and the scale of each rule tried."""
+        """Return what ``attlm tune`` prints: the tables, the weights found, and the scale of each rule tried."""
         found = self.system.result
         lines = [as_table(self.rows, self.metric, AGAINST)]
+        lines += ["", as_table(self.ablation, self.metric, AGAINST_ALL), ""] if self.ablation else []
         lines.append("weights found; those to use are 0, for want of a gain" if self.gain is False else "weights")
         lines += [f"  {name:16} {value:10.6g}  {found.influence[name]:6.1%} of the decision" for name, value in found.weights.items()]
         if self.rules:
@@ -109,6 +116,7 @@ class Tuned:
             "influence": {name: round(share, 6) for name, share in influence.items()},
             "scales": {rule: self.system.decision.scale_of(rule) for rule in self.rules},
             "systems": list(map(row_record, self.rows)),
+            **({"ablation": list(map(row_record, self.ablation))} if self.ablation else {}),
             "record": self.record,
         }
 

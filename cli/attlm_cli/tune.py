@@ -126,6 +126,12 @@ trust_options = grouped(
 @cloup.option(
     "--confidence", is_flag=True, help="Also fit word confidences, for `attlm rescore --to ctm`, sausage and jsonl. Needs --metric wer."
 )
+@cloup.option(
+    "--ablation",
+    is_flag=True,
+    help="Also tune without each LM and without each score of the lists, and compare the cross-validated answers with those of all. "
+    "Takes as long as tuning, once for each.",
+)
 @seed_option
 @result_options
 @config_output_option

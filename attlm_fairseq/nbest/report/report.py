@@ -78,7 +78,8 @@ class Report:
     """What a report shows besides the changes that its builder has seen.
 
     ``rows`` are the systems, compared ``against`` the first; ``influence`` is the share of each weight in the decisions;
-    ``texts`` are the text steps of the LMs ``scorers``; ``facts`` say what is needed to reproduce the result.
+    ``texts`` are the text steps of the LMs ``scorers``; ``facts`` say what is needed to reproduce the result. ``ablation`` are
+    systems without a score each, compared ``against_all`` scores.
     """
 
     title: str
@@ -93,6 +94,8 @@ class Report:
     notes: Sequence[str] = ()
     facts: Mapping[str, object] = field(default_factory=dict)
     calibration: Calibration | None = None
+    ablation: Sequence[Row] = ()
+    against_all: str = ""
 
 
 class ReportBuilder:
@@ -172,7 +175,10 @@ class ReportBuilder:
             metric=self.metric,
             unit="errors" if isinstance(self.metric, ErrorRate) else f"points of sentence {self.metric.name} lost",
             rows=page.rows,
-            corrected=of_holm({row.label: row.comparison.p_value if row.comparison else None for row in page.rows}),
+            corrected=_corrected(page.rows),
+            ablation=page.ablation,
+            corrected_ablation=_corrected(page.ablation),
+            against_all=page.against_all,
             against=page.against,
             decision=page.decision,
             weights=_weights(page.weights, page.influence),
@@ -190,6 +196,11 @@ class ReportBuilder:
             facts=page.facts,
             calibration=page.calibration,
         )
+
+
+def _corrected(rows: Sequence[Row]) -> str:
+    """Return the line on Holm's correction for the rows of a table."""
+    return of_holm({row.label: row.comparison.p_value if row.comparison else None for row in rows})
 
 
 def confusions(reference: str, text: str, metric: Metric) -> list[tuple[str, str]]:

@@ -1,0 +1,69 @@
+"""What each LM and each score of the lists adds to a tuned system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
+from attlm_fairseq.nbest.corrections.expansion import SCORES
+from attlm_fairseq.nbest.features.combination import COMPUTED
+from attlm_fairseq.nbest.features.lm_features import differing_lms, is_lm_feature
+from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare
+from attlm_fairseq.nbest.tuning.ablation import answers_without
+from attlm_fairseq.nbest.tuning.folds import MIN_FOLDS
+from attlm_fairseq.nbest.tuning.search_options import SearchOptions
+from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem
+from attlm_fairseq.verbs.tune_options import TuneOptions
+
+MANY_SCORES = 12  # of the lists: more, such as the sparse features of Moses, are not left out one by one
+
+
+def ablation(
+    measured: MeasuredLists,
+    metric: Metric,
+    system: TunedSystem,
+    names_without: Mapping[str, Sequence[str]],
+    options: TuneOptions,
+    search: SearchOptions,
+) -> list[Row]:
+    """Return the cross-validated row of ``system``, then one row for each part that is left out, compared with it.
+
+    ``names_without`` maps each part to the features that are tuned without it. Without cross-validation there are no rows,
+    and a warning says so.
+    """
+    if system.gain is None:
+        note(f"WARNING: no --ablation: it needs cross-validation, of {MIN_FOLDS} different lists at least")
+        return []
+    found = answers_without(
+        measured,
+        metric,
+        names_without,
+        rules=options.rules,
+        folds=options.folds,
+        strength=options.strength,
+        options=search,
+    )
+    folds = system.folds[system.label]
+    rows = [(system.label, dict(system.systems)[system.label])]
+    rows += [(f"without {part}", answers) for part, answers in found]
+    labels = {label: folds for label, _ in rows}
+    return compare(rows, metric, seed=options.seed, unpaired=(), folds=labels, groups=system.utterances.tolist())
+
+
+def parts(names: Sequence[str], lms: Sequence[str], *, sparse: bool) -> Mapping[str, list[str]]:
+    """Return the features that are left out together, by name: each LM with its counts, and each score of the lists.
+
+    The number of words, the rank and the scores of candidates that were added to the lists are never left out, nor are the
+    scores of the lists if they are sparse or many.
+    """
+    of_lms = {name: [name, *(count for count in names if is_lm_feature(count, [name]))] for name in lms if name in names}
+    differences = [name for name in names if differing_lms(name, lms)]
+    kept = {*COMPUTED, *SCORES, CORRECTOR}
+    scores = [name for name in names if name not in kept and name not in lms and not is_lm_feature(name, lms)]
+    if scores and (sparse or len(scores) > MANY_SCORES):
+        note(f"note: --ablation leaves out the LMs alone, and keeps all {len(scores)} scores of the lists")
+        scores = []
+    found = {**of_lms, **{name: [name] for name in (*differences, *scores)}}
+    return {name: features for name, features in found.items() if name not in kept}
