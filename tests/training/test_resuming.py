@@ -80,3 +80,26 @@ def test_a_blank_line_cannot_be_continued_from_a_prefix():
     prefix = torch.tensor([[task.dictionary.unk()], [task.dictionary.eos()]])
     with pytest.raises(InputError, match="--prefix-size: a blank line has no words to begin with: give --blank-lines skip"):
         task.inference_step(None, [], {}, prefix)
+
+
+def test_the_loss_of_an_epoch_waits_for_the_schedule_and_no_other():
+    save = _resuming._saving(lambda cfg, trainer, epoch_itr, val_loss: "saved")
+    plateau, other = _resuming.ResumablePlateau.__new__(_resuming.ResumablePlateau), SimpleNamespace()
+    for schedule, ended in ((plateau, False), (other, True)):
+        assert save(None, SimpleNamespace(lr_scheduler=schedule), SimpleNamespace(end_of_epoch=lambda ended=ended: ended), 3.0) == "saved"
+    assert plateau.pending is None, "a validation within an epoch ends no epoch"
+    assert vars(other) == {}
+    save(None, SimpleNamespace(lr_scheduler=plateau), SimpleNamespace(end_of_epoch=lambda: True), 3.0)
+    assert plateau.pending == 3.0
+
+
+@pytest.mark.parametrize("reset_dataloader", [False, True])
+@pytest.mark.parametrize("reset_optimizer", [False, True])
+def test_the_average_goes_on_with_the_optimizer_alone(reset_dataloader, reset_optimizer):
+    """fairseq gives a task its state unless ``--reset-dataloader`` is given; a new optimizer begins a new average."""
+    task, given = make_task(), []
+    task.set_average = given.append
+    extra_state = {type(task).__name__: {"average": 1}}
+    load = _resuming._loading(lambda cfg, trainer: (extra_state, SimpleNamespace(iterations_in_epoch=0)))
+    load(SimpleNamespace(reset_dataloader=reset_dataloader, reset_optimizer=reset_optimizer), SimpleNamespace(task=task))
+    assert given == ([{"average": 1}] if reset_dataloader and not reset_optimizer else [])
