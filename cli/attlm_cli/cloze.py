@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import click
 import cloup
 
 from attlm_cli.options import given_option, json_option, seed_option
-from attlm_cli.printing import echo_json, progress
+from attlm_cli.printing import echo_json, echo_table, progress
 from attlm_cli.run_options import run_options
 from attlm_cli.types import WEIGHT
 from attlm_fairseq.errors import InputError
@@ -46,4 +45,4 @@ def cloze_command(questions: str, weights: tuple[tuple[str, float], ...], seed: 
     if as_json:
         echo_json(found.as_dict())
     else:
-        click.echo(found)
+        echo_table(found)

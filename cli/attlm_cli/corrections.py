@@ -9,7 +9,7 @@ import cloup
 
 from attlm_cli.options import folds_by_option, format_option, given_option, json_option, language_option, once, reference_options
 from attlm_cli.overwriting import check_files, files_of_steps
-from attlm_cli.printing import echo_json
+from attlm_cli.printing import echo_json, echo_table
 from attlm_cli.types import STEPS
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
@@ -127,10 +127,10 @@ def show_command(table: Path, count: int) -> None:
     """
     found = Corrections.load(Path(table))
     rules = sorted((rule for rules in found.phrases.rules.values() for rule in rules), key=lambda rule: (-rule.lists, rule.source))
-    click.echo(f"{len(rules)} phrases from {found.lists} lists, LM {found.lm}")
+    echo_table(f"{len(rules)} phrases from {found.lists} lists, LM {found.lm}")
     for rule in rules[:count]:
         change = f"{' '.join(rule.source)} -> {' '.join(rule.target)}"
-        click.echo(f"{rule.lists:8.1f}  {change}   ln p {rule.log_prob:.2f}   {next(iter(rule.examples), '')}")
+        echo_table(f"{rule.lists:8.1f}  {change}   ln p {rule.log_prob:.2f}   {next(iter(rule.examples), '')}")
 
 
 @corrections_command.command("eval", short_help="Count how often each correction is right.")
@@ -177,7 +177,7 @@ def eval_command(
     if as_json:
         echo_json(_as_dict(found, count))
     else:
-        click.echo(found.table(count))
+        echo_table(found.table(count))
 
 
 def _as_dict(found: Usage, count: int) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import click
 import cloup
 
 from attlm_cli.decision_options import decision_options
@@ -19,7 +18,7 @@ from attlm_cli.options import (
     seed_option,
 )
 from attlm_cli.overwriting import check_files, files_of_groups, files_of_steps
-from attlm_cli.printing import echo_json, hypotheses_bar, this_command
+from attlm_cli.printing import echo_json, echo_table, hypotheses_bar, this_command
 from attlm_cli.run_options import run_options
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.metrics import EditRate
@@ -110,4 +109,4 @@ def eval_command(
     if results.as_json:
         echo_json(found.as_dict())
         return
-    click.echo(str(found))
+    echo_table(found)

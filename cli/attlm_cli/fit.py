@@ -10,7 +10,7 @@ import cloup
 
 from attlm_cli.options import config_output_option, warn_of_unused
 from attlm_cli.overwriting import check_files
-from attlm_cli.printing import this_command
+from attlm_cli.printing import echo_table, this_command
 from attlm_cli.run_options import run_options
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.fit import FINDABLE, SETTINGS, WHOLE_TEXT, fit_context
@@ -49,5 +49,5 @@ def fit_command(text: str, find: tuple[str, ...], lines: int | None, output: Pat
     check_files({"the text": [text]}, {"the output": output}, run)
     warn_of_unused(output, replace(run, context=run.context or WHOLE_TEXT), of_lms=tuple(SETTINGS[name] for name in find))
     fitted = fit_context(text, config=run, find=find, lines=lines)
-    click.echo(fitted)
+    echo_table(fitted)
     fitted.save(output, this_command())

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
 import cloup
 
 from attlm_cli.options import config_output_option, source_option, warn_of_unused
 from attlm_cli.overwriting import check_files
-from attlm_cli.printing import lines_bar, this_command
+from attlm_cli.printing import echo_table, lines_bar, this_command
 from attlm_cli.run_options import run_options
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.mixture import estimate_mixture
@@ -41,5 +40,5 @@ def mix_command(text: str, name: str, output: Path, source: str | None, run: Run
     warn_of_unused(output, run, found=(f"[lm.{name}]",))
     with lines_bar(text) as bar:
         mixture = estimate_mixture(text, name=name, config=run, source=source, on_progress=bar.update)
-    click.echo(mixture)
+    echo_table(mixture)
     mixture.save(output, this_command())

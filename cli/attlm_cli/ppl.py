@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import astuple, fields
 
-import click
 import cloup
 
 from attlm_cli.options import given_option, json_option, seed_option, source_option
 from attlm_cli.overwriting import check_files
-from attlm_cli.printing import echo_fields, echo_json, lines_bar
+from attlm_cli.printing import echo_fields, echo_json, echo_table, lines_bar
 from attlm_cli.run_options import run_options
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -60,7 +59,7 @@ def ppl_command(text: str, compare: bool, seed: int, as_json: bool, source: str 
     if as_json:
         echo_json(compared.as_dict() if compare else [of_lm.as_dict() for of_lm in found])
     elif compare:
-        click.echo(str(compared))
+        echo_table(compared)
     else:
         echo_fields(*(field.name for field in fields(Perplexity)))
         for of_lm in found:

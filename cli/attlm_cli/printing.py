@@ -25,7 +25,7 @@ class NoteHandler(logging.Handler):
     """Prints notes and warnings on standard error, above a progress bar if there is one. Warnings are red on a terminal."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = record.getMessage()
+        line = _visible_lines(record.getMessage())
         if on_terminal() and record.levelno >= logging.WARNING:
             line = click.style(line, fg="red", bold=True)
         if "tqdm" in sys.modules:
@@ -99,7 +99,16 @@ def echo_json(value: Any) -> None:
     click.echo(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
-_CONTROLS = re.compile("[\x7f-\x9f]")
+def echo_table(table: object) -> None:
+    """Print a table, or another text of several lines, whose names and words may come from files."""
+    click.echo(_visible_lines(str(table)))
+
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and end of line
+
+
+def _visible_lines(text: str) -> str:
+    return _CONTROLS.sub(lambda found: visible(found[0]), text)
 
 
 def this_command() -> str:

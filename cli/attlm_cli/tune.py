@@ -24,7 +24,7 @@ from attlm_cli.options import (
     warn_of_unused,
 )
 from attlm_cli.overwriting import check_files, files_of_groups, files_of_steps
-from attlm_cli.printing import echo_json, hypotheses_bar, this_command
+from attlm_cli.printing import echo_json, echo_table, hypotheses_bar, this_command
 from attlm_cli.run_options import run_options
 from attlm_cli.types import INTERVAL, WEIGHT, FiniteRange
 from attlm_fairseq.errors import InputError
@@ -195,4 +195,4 @@ def print_tuned(tuned: Tuned, as_json: bool) -> None:
     if as_json:
         echo_json(tuned.as_dict())
         return
-    click.echo(str(tuned))
+    echo_table(tuned)

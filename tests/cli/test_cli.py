@@ -479,6 +479,12 @@ def test_control_characters_of_the_data_do_not_reach_the_terminal(folder):
     assert r"a\x1b[31m\x07\x9b" in message
     warning = run("ppl", "-", "--kenlm", "lm.arpa", stdin="x\x1b[2J\x7f\x9by\n").stderr
     assert r"Most often: x\x1b[2J\x7f\x9by (1)" in warning
+    lists = [{**nbest, "a\x1b[31m\x07\x9b_score": nbest["am_score"]} for nbest in json.loads((folder / "dev.json").read_text())]
+    (folder / "dev.json").write_text(json.dumps(lists))
+    for command in (["tune", "--strength", 1, "--without", "am_score"], ["tune", "--no-gain", "fail"], ["eval", "--kenlm", "lm.arpa"]):
+        result = CliRunner().invoke(main, [command[0], "dev.json", *map(str, command[1:])])
+        assert not set(result.stdout + result.stderr) & set("\x1b\x07\x9b"), command
+        assert r"a\x1b[31m\x07\x9b" in result.stdout + result.stderr or command[0] == "eval"
 
 
 def test_sampled_control_characters_are_shown_on_a_terminal_and_kept_in_a_file(folder):
