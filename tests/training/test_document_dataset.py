@@ -65,6 +65,9 @@ def test_every_token_is_read_once_in_its_row_and_in_order(dictionary, segment, r
             read[row].extend(words)
     assert sorted(map(" ".join, documents)) == sorted(DOCUMENTS)
     assert len(batches) % shards == 0
+    of_segments = [index.length for indices in batches for index in indices]
+    assert len(made) == len(of_segments)
+    assert sorted(made.sizes) == sorted(of_segments) == sorted(map(made.num_tokens, (index for indices in batches for index in indices)))
 
 
 @pytest.mark.parametrize("segment", [1, 3, 50])
