@@ -162,7 +162,13 @@ def _opened_source(path: str) -> BinaryIO:
     try:
         return sys.stdin.buffer if path == "-" else Path(path).open("rb")
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
-        raise InputError(f"cannot be read: {getattr(error, 'strerror', error)}", path=path) from None
+        raise InputError(f"cannot be read: {_reason(error)}", path=path) from None
+
+
+def _reason(error: OSError | ValueError) -> str:
+    """Return why a file cannot be used, and what to do if the system allows no more open files."""
+    reason = str(getattr(error, "strerror", error))
+    return f"{reason}: `ulimit -n 4096` before the command allows more" if getattr(error, "errno", None) == errno.EMFILE else reason
 
 
 def head_of(path: Path) -> str:
@@ -332,7 +338,18 @@ def whole_folder(path: str) -> Iterator[Path]:
             yield place
             place.replace(target)
     except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", path=path) from None
+        raise InputError(f"cannot be written: {_reason(error)}", path=path) from None
+
+
+@contextlib.contextmanager
+def file_inside(place: Path) -> Iterator[TextIO]:
+    """Open a new UTF-8 text file in the folder of a ``whole_folder``, compressed if its name ends in .gz.
+
+    Raises:
+        OSError: it cannot be written; ``whole_folder`` names the folder that the user gave.
+    """
+    with place.open("wb") as file, _packed(file) if place.suffix == ".gz" else file as binary, _text(binary) as text:
+        yield text
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import pickle
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -295,12 +296,13 @@ def read_plain_data(path: Path, mapped: bool = False) -> Any:
     if head.startswith((b"\\data\\", b"mmap lm ")):  # ARPA text, KenLM's binary
         raise InputError("is an n-gram model; expected a neural one. Commands that score take it as --lm or --kenlm", path=path)
     try:
-        with allowed_globals(PLAIN_GLOBALS), checked_sparse_tensors():
+        with allowed_globals(PLAIN_GLOBALS), checked_sparse_tensors(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Detected pickle protocol")  # whatever it is, the error below says what is wrong
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and head.startswith(magic.TORCH[0]))
     except pickle.UnpicklingError as error:
         raise InputError(f"refused: it is not a checkpoint of plain data or holds code ({first_sentence(error)})", path=path) from None
     except Exception as error:  # broken bytes make torch raise almost anything
-        raise InputError(f"is not a checkpoint written by fairseq-train, or is cut short ({first_sentence(error)})", path=path) from None
+        raise InputError(f"is not a checkpoint written by fairseq-train, or is cut short{in_brackets(error)}", path=path) from None
 
 
 def data_folders(path: Path, config: Mapping[str, Any]) -> Iterator[Path]:
@@ -341,6 +343,12 @@ def find_dictionary(path: Path, config: Mapping[str, Any], names: Sequence[str] 
     above = "" if all(place.is_absolute() for place in named) else " (from here and from each folder above the checkpoint)"
     looked = ", ".join(map(str, [adjacent, *named])) + above
     raise NoDictionaryError(f"no {what} found: looked at {looked}; copy it next to the checkpoint", path=path)
+
+
+def in_brackets(error: BaseException) -> str:
+    """Return `` (gist)`` of an error; "" if it says nothing."""
+    gist = first_sentence(error)
+    return f" ({gist})" if gist else ""
 
 
 def first_sentence(error: BaseException) -> str:

@@ -40,7 +40,8 @@ _STM = re.compile(  # file, channel, speaker, begin, end, perhaps a label, words
 )
 STM_IGNORED = "ignore_time_segment_in_scoring"  # the text of a segment that no scorer counts
 _STM_MARKUP = re.compile(r"(?:^|\s)(?:[{}]|\([^()\s]+\))(?=\s|$)")  # alternatives `{ a / b }` and words that may be missing `(uh)`
-_ALTERNATIVES = re.compile(r"\{[^{}]*\s/\s[^{}]*\}")  # the surer of the two: a line of text may end with an id `(spk-1)`
+_BRACES = re.compile(r"\{([^{}]*)\}")  # alternatives are the surer of the two: a line of text may end with an id `(spk-1)`
+_SLASH = re.compile(r"\s/\s")
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def _text_lines(path: str, source: TextSource) -> TextFile:
     lines = without_ends(list(source.lines()))
     if found := _stm_file(path, lines) or _ctm_file(path, lines):
         return found
-    if marked := sum(_ALTERNATIVES.search(line) is not None for line in lines):
+    if marked := sum(any(map(_SLASH.search, _BRACES.findall(line))) for line in lines):
         note(_of_markup(path, f"{marked} of {len(lines)} lines"))
     return TextFile(path, lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -131,6 +132,8 @@ def estimate_ngram(
         code, said = _run([program, "--order", str(order), *options.arguments, *places], sentences)
         if not sentences.words:
             raise InputError("has no words: there is nothing to estimate", path=source)
+        if code and os.strerror(errno.ENOSPC) in said:
+            raise InputError(f"cannot be written: {os.strerror(errno.ENOSPC)}, where lmplz keeps its temporary files, too", path=output)
         if code:
             raise InputError(_explain(code, said), path=source)
         if sentences.unknown:

@@ -8,6 +8,7 @@ import errno
 import importlib
 import io
 import os
+import resource
 import signal
 import sys
 import threading
@@ -62,6 +63,9 @@ OF_ONE_FILE = ("tune", "rescore", "learn", "jackknife")  # commands that take th
 OWN = ("attlm_fairseq", "attlm_cli")
 
 
+MANY_FILES = 65536
+
+
 class OneLineError(click.ClickException):
     """Shows an InputError as one line, with exit code 2."""
 
@@ -106,6 +110,15 @@ def _terminating() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _allow_open_files() -> None:
+    """Allow as many open files as the system lets this process have: formats such as ESPnet's keep a few open for each hypothesis."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(hard, MANY_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 class Commands(cloup.Group):
     """Imports a command's module only when the command is called, so that start-up is fast."""
 
@@ -131,6 +144,7 @@ class Commands(cloup.Group):
     def main(self, *arguments: Any, **options: Any) -> Any:
         if sys.stderr is None:  # standard error is closed: messages are lost, but the command still runs
             sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - for as long as the process lives
+        _allow_open_files()
         try:
             with _terminating():
                 return super().main(*arguments, **options)

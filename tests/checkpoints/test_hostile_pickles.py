@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import pickle
 import subprocess
 import sys
 from collections import OrderedDict
@@ -178,6 +179,16 @@ def test_files_that_are_no_checkpoint_are_one_line(tmp_path, content):
     (tmp_path / "broken.pt").write_bytes(content)
     with pytest.raises(InputError, match=r"broken.pt: (refused: it is not a checkpoint|is not a checkpoint)"):
         as_fairseq_loads(tmp_path / "broken.pt")
+
+
+def test_a_pickle_of_another_protocol_is_refused_in_one_line(tmp_path, recwarn):
+    """torch warns of the protocol, and advises something, before it refuses what the pickle holds."""
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        path = tmp_path / f"{protocol}.pt"
+        path.write_bytes(pickle.dumps(print, protocol))
+        with pytest.raises(InputError, match=r"\.pt: refused: "):
+            read_plain_data(path)
+    assert not recwarn.list
 
 
 def test_a_whole_checkpoint_is_loaded(tmp_path):

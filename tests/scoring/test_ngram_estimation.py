@@ -316,6 +316,14 @@ def test_a_link_stays_a_link_and_a_pipe_a_pipe(text, tmp_path):
     assert pipe.is_fifo()
 
 
+def test_a_full_disk_is_the_outputs_and_not_the_texts(text, tmp_path):
+    full = tmp_path / "lmplz"
+    full.write_text("#!/bin/sh\ncat >/dev/null\necho 'write.cc threw FDException: No space left on device in /x' >&2\nexit 1\n")
+    full.chmod(0o755)
+    with pytest.raises(InputError, match=r"lm\.arpa: cannot be written: No space left on device"):
+        estimate_ngram(text, tmp_path / "lm.arpa", 3, lmplz=full)
+
+
 def test_a_killed_lmplz_is_told_from_bad_text(text, tmp_path):
     killed = tmp_path / "lmplz"
     killed.write_text("#!/bin/sh\nkill -9 $$\n")

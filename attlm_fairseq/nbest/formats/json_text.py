@@ -182,19 +182,14 @@ def with_values(
     gone = set(slots) - new.keys()
     kept = [i for i in range(len(found)) if i not in gone]
     between = text[found[-2].end : found[-1].begin] if len(found) > 1 else ", "
-    for i in range(len(found) - 1, -1, -1):
+    pieces = [text[: found[0].begin]]
+    for i in kept:
         child = found[i]
-        if i in new:
-            text = text[: child.value] + new[i] + text[child.end :]
-        elif i in gone and i:
-            text = text[: found[i - 1].end] + text[child.end :]
-        elif i in gone:  # the first: what stands after it goes with it
-            separator = found[kept[0]].begin - found[kept[0] - 1].end
-            text = text[: child.begin] + text[child.end + separator :]
-    if more := values[len(slots) :]:
-        end = children(text)[-1].end
-        text = text[:end] + "".join(between + value for value in more) + text[end:]
-    return text
+        if i > kept[0]:
+            pieces.append(text[found[i - 1].end : child.begin])  # what stands before it; what stands before a removed slot goes with it
+        pieces += [text[child.begin : child.value], new[i] if i in new else text[child.value : child.end]]
+    pieces += [between + value for value in values[len(slots) :]]
+    return "".join((*pieces, text[found[-1].end :]))
 
 
 def member(text: str, key: str) -> str | None:
@@ -223,10 +218,12 @@ def with_members(text: str, members: Mapping[str, str]) -> str:
     added = [dumped(key) + colon + value for key, value in members.items() if key not in present]
     if added:
         text = text[:end] + (separator if found else "") + separator.join(added) + text[end:]
-    for child in reversed(found):
+    pieces, at = [], 0
+    for child in found:
         if child.key is not None and child.key in members:
-            text = text[: child.value] + members[child.key] + text[child.end :]
-    return text
+            pieces += [text[at : child.value], members[child.key]]
+            at = child.end
+    return "".join((*pieces, text[at:]))
 
 
 def without_member(text: str, key: str) -> str:

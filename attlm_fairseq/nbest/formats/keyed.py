@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource, head_of, whole_file
+from attlm_fairseq.files import TextSource, file_inside, head_of
 from attlm_fairseq.nbest.formats.lines import WholeLines, quoted, split_end
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
@@ -84,7 +84,7 @@ def tables_beside(text: Path) -> list[str]:
 
 
 class TableWriter:
-    """Writes many files of a new folder at once, each opened when its first line comes."""
+    """Writes many files of a new folder (of ``whole_folder``) at once, each opened when its first line comes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -112,7 +112,7 @@ class TableWriter:
         if name not in self._files:
             path = self._folder / name
             path.parent.mkdir(exist_ok=True)
-            self._files[name] = WholeLines(self._stack.enter_context(whole_file(str(path))))
+            self._files[name] = WholeLines(self._stack.enter_context(file_inside(path)))
         self._files[name].put(line)
 
 

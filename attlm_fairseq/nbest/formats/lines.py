@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, visible
 from attlm_fairseq.files import HEAD, TextSource
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
@@ -299,6 +299,18 @@ def grouped(source: TextSource, format_name: str, parse: Callable[[str, int, boo
         raise InputError("no n-best list in it", path=path)
     file.end = blank
     yield current
+
+
+def file_of_id(nbest: NbestList) -> str:
+    """Return the id of a list as the name of a file. Raises InputError if it cannot be one, or programs could not read it."""
+    name = nbest.id
+    unfit = not name or name.startswith(".") or len(name.encode()) > 200
+    if unfit or visible(name) != name or any(c == "/" or c.isspace() for c in name):
+        raise nbest.error(
+            f"the id {quoted(name)} cannot be the name of a file: it is empty, too long, has a /, white space or control characters, or a "
+            "dot first; write jsonl instead"
+        )
+    return name
 
 
 class WholeLines:

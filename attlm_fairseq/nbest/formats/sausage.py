@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import whole_file, whole_folder
-from attlm_fairseq.nbest.formats.lines import quoted, writable
+from attlm_fairseq.files import file_inside, whole_folder
+from attlm_fairseq.nbest.formats.lines import file_of_id, writable
 from attlm_fairseq.nbest.nbest_list import NbestList, Sausage
 
 NO_WORD = "*DELETE*"  # SRILM's name for no word in a slot
@@ -26,12 +26,8 @@ def write_sausages(lists: Iterable[NbestList], path: str) -> None:
         raise InputError("sausages are written as a folder, not to standard output: give a name for the folder with -o")
     with whole_folder(path) as folder:
         for nbest in writable(lists, "sausage"):
-            if not nbest.id or nbest.id.startswith(".") or any(c in "/\0" or c.isspace() for c in nbest.id) or len(nbest.id.encode()) > 200:
-                raise InputError(
-                    f"the id {quoted(nbest.id)} cannot be the name of a file: it is empty, too long, has a / or white space, or a dot first"
-                )
             assert nbest.sausage is not None, "a list without confidences"
-            with whole_file(str(folder / nbest.id)) as out:
+            with file_inside(folder / file_of_id(nbest)) as out:
                 out.writelines(_lines(nbest, nbest.sausage))
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import STDIN, TextSource, head_of, whole_file
+from attlm_fairseq.files import STDIN, TextSource, file_inside, head_of
 from attlm_fairseq.nbest.formats.keyed import file_name
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
+    file_of_id,
     fresh_names,
     grouped,
     is_number,
@@ -135,6 +136,8 @@ class SrilmFolder(NbestFolderFormat):
             names = names or list(lines[0])
             if any(line.keys() != set(names) for line in lines):
                 raise nbest.error(f"list {nbest.id} has other scores than the first: all hypotheses need the same; write jsonl instead")
+            if file in names:
+                raise nbest.error(f"the list {quoted(nbest.id)} and a folder of scores would both be called {file}; write jsonl instead")
             score_file = _score_file(file)
             if len(names) > 1 and score_file in score_files:
                 raise nbest.error(f"two lists have the scores of one file, {score_file}: rename one of them, or write jsonl instead")
@@ -142,7 +145,7 @@ class SrilmFolder(NbestFolderFormat):
             for name in lines[0]:
                 (folder / name).mkdir(exist_ok=True)
                 of_file = [line[name] for line in lines]
-                with whole_file(str(folder / name / (score_file if name else file))) as out:
+                with file_inside(folder / name / (score_file if name else file)) as out:
                     write_lines([nbest], out, self.name if not name else "", partial(_given, of_file))
 
 
@@ -197,10 +200,10 @@ def _lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
 
 def _file_of(nbest: NbestList) -> str:
     """Return the name of the file of a list that was read from another format."""
-    ends = (".gz", LIST_END)
-    if not nbest.id or nbest.id.startswith(".") or nbest.id.endswith(ends) or set("/\0") & set(nbest.id) or len(nbest.id.encode()) > 200:
-        raise nbest.error(f"the id {quoted(nbest.id)} cannot be the name of a file, as in SRILM's folders; write jsonl instead")
-    return nbest.id
+    if nbest.id.endswith((".gz", LIST_END)):
+        ends = "it ends as SRILM's files do, which have an id without that; write jsonl instead"
+        raise nbest.error(f"the id {quoted(nbest.id)} cannot be the name of a file: {ends}")
+    return file_of_id(nbest)
 
 
 def _new_lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import gzip
 import math
 import re
+import resource
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, visible
 from attlm_fairseq.files import HEAD
 from attlm_fairseq.messages import collected
-from attlm_fairseq.nbest.formats import open_nbest, write_nbest
-from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.formats import FOLDER_FORMATS, open_nbest, write_nbest
+from attlm_fairseq.nbest.formats.sausage import write_sausages
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, Sausage
 
 ESPNET = {
     "1best_recog/text": "utt1 the text\nutt2\nutt3 three\n",
@@ -231,6 +234,56 @@ def test_srilm_lists_whose_scores_would_be_one_file_are_refused(tmp_path):
     assert contents(tmp_path / "out") == contents(tmp_path / "in")
     with pytest.raises(InputError, match="two lists have the scores of one file, a: rename one of them"):
         write_nbest(scored_backwards(lists), form, str(tmp_path / "again"))
+
+
+def test_an_srilm_list_that_is_called_as_one_of_its_scores_is_refused(tmp_path):
+    lists = [NbestList(name, [Hypothesis("a", {"acoustic": -1.0, "q9": 3.0})]) for name in ("q8", "q9")]
+    with pytest.raises(InputError, match="the list 'q9' and a folder of scores would both be called q9; write jsonl instead"):
+        write_nbest(lists, FOLDER_FORMATS["srilm"], str(tmp_path / "out"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["a b", "a\nb", "x\x1b[31m", "a/b", ".a", "", "é" * 101])
+def test_ids_that_programs_cannot_read_are_no_names_of_files(name, tmp_path):
+    nbest = NbestList(name, [Hypothesis("a", {"score": -1.0})], sausage=Sausage((), ()))
+    for write in (partial(write_nbest, fmt=FOLDER_FORMATS["srilm"]), write_sausages):
+        with pytest.raises(InputError, match="cannot be the name of a file") as refused:
+            write([nbest], path=str(tmp_path / "out"))
+        assert visible(str(refused.value)) == str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("format_name", ["espnet", "kaldi", "srilm"])
+def test_more_files_than_may_be_open_are_told_of_and_the_folder_is_the_users(format_name, tmp_path):
+    hypotheses = [Hypothesis(f"a{place}", {"score": -1.0, **{f"s{number}": 1.0 for number in range(80)}}) for place in range(80)]
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 30, limits[1]))
+    try:
+        if format_name == "srilm":  # one file after the other
+            write_nbest([NbestList("1", hypotheses)], FOLDER_FORMATS["srilm"], str(tmp_path / "out"))
+            return
+        with pytest.raises(
+            InputError, match="cannot be written: Too many open files: `ulimit -n 4096` before the command allows more"
+        ) as told:
+            write_nbest([NbestList("1", hypotheses)], FOLDER_FORMATS[format_name], str(tmp_path / "out"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert str(told.value).startswith(f"{tmp_path / 'out'}: ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_whole_is_called_as_the_user_called_it(tmp_path):
+    hypotheses = [Hypothesis("a" * 3000, {"acoustic": -1.0})]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for format_name in ("espnet", "kaldi", "srilm"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        try:
+            with pytest.raises(InputError, match="out: cannot be written: File too large") as told:
+                write_nbest([NbestList("1", hypotheses)], FOLDER_FORMATS[format_name], str(tmp_path / "out"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert str(told.value).startswith(f"{tmp_path / 'out'}: ")
+        assert not list(tmp_path.iterdir())
 
 
 def test_the_scores_of_an_srilm_list_have_its_own_name_first(tmp_path):
