@@ -445,6 +445,14 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def sha256_of_folder(folder: Path) -> str:
+    """Return the SHA-256 of the names and contents of the files that stand in a folder. Raises InputError if one cannot be read."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+        digest.update(f"{path.name}\0{sha256(path)}\0".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
 def state_of(path: Path) -> tuple[tuple[str, int, int], ...]:
     """Return names, sizes and times of change of a file, or of the files in a folder. Nothing if it cannot be read."""
     try:

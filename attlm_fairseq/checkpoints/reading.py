@@ -346,9 +346,9 @@ def find_dictionary(path: Path, config: Mapping[str, Any], names: Sequence[str] 
 
 
 def in_brackets(error: BaseException) -> str:
-    """Return `` (gist)`` of an error; "" if it says nothing."""
+    """Return `` (gist)`` of an error; "" if it says nothing in words."""
     gist = first_sentence(error)
-    return f" ({gist})" if gist else ""
+    return f" ({gist})" if any(map(str.isalpha, gist)) else ""
 
 
 def first_sentence(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.corrections.corrections import note_jackknifed
 from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
 from attlm_fairseq.nbest.corrections.spec import expand_for_tuning
 from attlm_fairseq.nbest.corrections.written import WORD_BY_WORD
@@ -14,6 +15,7 @@ from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.tuning.folds import FOLDS
+from attlm_fairseq.verbs.run import warn_of_replaced_lm
 
 NAMED = 5  # at most this many phrases that can never match are named in the warning
 
@@ -32,7 +34,8 @@ def expanded_for_tuning(
     spec = run.candidates
     if not spec.anything:
         return lists
-    expanded, jackknifed = expand_for_tuning(spec, lists, metric, folds if folds > 1 else FOLDS, groups)
+    folds = folds if folds > 1 else FOLDS
+    expanded, jackknifed = expand_for_tuning(spec, lists, metric, folds, groups)
     new = sum(len(nbest.hypotheses) for nbest in expanded) - sum(len(nbest.hypotheses) for nbest in lists)
     note(f"corrections: {new} new hypotheses in {len(lists)} lists")
     if unseen := _unseen(lists, expanded, metric):
@@ -43,11 +46,10 @@ def expanded_for_tuning(
             f"WARNING: {unseen} of them differ from an input hypothesis only in what --metric-text leaves out. If that is not to change, "
             f"learn corrections {', '.join(ways)}"
         )
-    if jackknifed:
-        note(
-            f"note: {spec.table} was learned from these lists: here each list has what was learned from the other folds (jack-knifing), "
-            "without rows that were edited by hand. Lists that it was not learned from need no folds"
-        )
+    warn_of_replaced_lm(spec, spec.digests())
+    table = spec.read_table()
+    if jackknifed and table is not None and spec.table is not None:
+        note_jackknifed(spec.table, table, lists, folds)
     if (phrases := spec.read_phrases()) is not None:
         note_phrases(phrases, lists, expanded)
     return expanded

@@ -13,10 +13,11 @@ from attlm_fairseq.errors import InputError, require_type, require_whole_number
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections import learn_corrections as learn
-from attlm_fairseq.nbest.corrections.corrections import estimate_search_lm
+from attlm_fairseq.nbest.corrections.corrections import estimate_search_lm, note_jackknifed
 from attlm_fairseq.nbest.corrections.jackknife import by_folds, folds_of, splits
 from attlm_fairseq.nbest.corrections.numbers import LANGUAGE, check_language
 from attlm_fairseq.nbest.corrections.pairs import write_pairs
+from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.corrections.usage import Usage
 from attlm_fairseq.nbest.corrections.written import check_steps
 from attlm_fairseq.nbest.features.lm_features import default_features
@@ -31,7 +32,7 @@ from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.fit_of_references import warn_before_learning
 from attlm_fairseq.verbs.lists import Lists, groups_of, lists_of
 from attlm_fairseq.verbs.references import References, with_references
-from attlm_fairseq.verbs.run import scoring
+from attlm_fairseq.verbs.run import scoring, warn_of_replaced_lm
 
 
 def learn_corrections(
@@ -126,11 +127,15 @@ def evaluate_corrections(
     found = Usage()
     teach = partial(learn, language=language, text=steps)
     if path is not None and loaded is not None:
+        if steps.steps or language != LANGUAGE:
+            raise InputError("text and language are those of the table: leave them out, or the table")
+        spec = CandidateSpec(path)
+        warn_of_replaced_lm(spec, spec.digests())
         if not loaded.needs_folds(path, read):
             for nbest in read:
                 found.add(nbest, loaded)
             return found
-        note(f"note: {path} was learned from these lists: each fold is corrected with what is learned from the other folds")
+        note_jackknifed(path, loaded, read, folds)
         teach = partial(loaded.learned_again, table=path)
     else:
         check_language(language)

@@ -13,6 +13,7 @@ import numpy as np
 
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.clauses import takes_clauses
+from attlm_fairseq.nbest.corrections.expansion import CHANNEL
 from attlm_fairseq.nbest.metrics import CER, WER, EditRate, Metric, NgramMetric, corpus_score
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, parse_steps
@@ -70,6 +71,11 @@ def warn_before_learning(lists: Sequence[NbestList], text: TextPipeline = NO_STE
     """
     if not lists:
         return
+    if any({CHANNEL, f"{CHANNEL}_score"} & hypothesis.scores.keys() for nbest in lists for hypothesis in nbest.hypotheses):
+        note(
+            f"WARNING: these lists have candidates that corrections have added (score {CHANNEL!r}): what is learned from them are the "
+            "errors of these corrections; learn from the lists of the recogniser"
+        )
     some, marks = lists[:SAMPLE_LISTS], SubwordMarks(text)
     for nbest in some:
         marks.add(nbest.hypotheses[0].text)

@@ -40,7 +40,7 @@ from attlm_fairseq.verbs.arguments import FilePath, OnProgress
 from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.fit_of_references import SAMPLE_LISTS
 from attlm_fairseq.verbs.lists import Lists, Sources, opened_lists, with_sources
-from attlm_fairseq.verbs.run import hint_at_clauses, require_lms, require_weights, scoring, warn_of_other_lms
+from attlm_fairseq.verbs.run import hint_at_clauses, require_lms, require_weights, scoring, warn_of_other_candidates, warn_of_other_lms
 
 OF_WORDS: dict[str, Callable[[Iterable[NbestList], str], None]] = {"ctm": write_ctm, "sausage": write_sausages}  # need confidences
 WITH_CONFIDENCES = ("jsonl", "json")
@@ -199,6 +199,7 @@ def rescore_opened(
             cache.finish()
             signatures = rescorer.workers.signatures()
     warn_of_other_lms(run, signatures)
+    warn_of_other_candidates(run)
     hint_at_clauses(sample, run.decision)
     record = {"weights": dict(decider.weights), "decision": str(run.decision), "attlm": __version__, "lm": signatures}
     counts: dict[str, Any] = dict(decider.counts)

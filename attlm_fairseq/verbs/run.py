@@ -15,6 +15,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.clauses import SPLITS_AT_SPACES, fitting_tokenizer, takes_clauses
 from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
 from attlm_fairseq.nbest.corrections.expansion import SCORES
+from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.features.lm_features import differing_lms, is_lm_feature
@@ -107,6 +108,7 @@ def measure(
         measured = measure_lists(rescorer.score(rescorer.workers.expand(lists)), metric, groups)
         signatures = rescorer.workers.signatures()
     warn_of_other_lms(run, signatures)
+    warn_of_other_candidates(run)
     warn_of_subwords(measured.lists, metric)
     warn_of_references(measured.lists, metric)
     hint_at_tokenizer(measured.references, metric, rules)
@@ -162,6 +164,37 @@ def warn_of_other_lms(run: RunConfig, signatures: Mapping[str, Mapping[str, Any]
         if run.weights.get(name) and known and now and known != now:
             where = f" of {run.path}" if run.path is not None else ""
             note(f"WARNING: {name} is not the LM that its weight{where} was tuned with: tune again, or use the files of that time")
+
+
+def warn_of_other_candidates(run: RunConfig) -> None:
+    """Warn if the weights were tuned with other candidates, or if the LM of the search is not the one that the table was learned with.
+
+    Raises InputError if a file of the candidates cannot be read.
+    """
+    if not run.adds_candidates:
+        return
+    spec, now = run.candidates, run.candidates.digests()
+    called = {"table": f"{spec.table}", "search_lm": f"the LM of {spec.table}", "corrector": f"{spec.corrector}"}
+    where = f" of {run.path}" if run.path is not None else ""
+    for name, before in run.candidates_tuned_with.items():
+        if name in called and now.get(name, before) != before:
+            note(
+                f"WARNING: {called[name]} is not the {'LM' if name == 'search_lm' else name} that the weights{where} were tuned with: tune "
+                "again, or use the files of that time"
+            )
+    warn_of_replaced_lm(spec, now)
+
+
+def warn_of_replaced_lm(spec: CandidateSpec, digests: Mapping[str, str]) -> None:
+    """Warn if the LM that was written next to a table has been replaced by another one."""
+    table = spec.read_table()
+    if table is None or spec.table is None or table.lm is None or table.own_lm in ("", "no", digests.get("search_lm")):
+        return
+    if table.lm.resolve() == spec.table.with_suffix(".arpa").resolve():
+        note(
+            f"WARNING: {table.lm} is not the LM that was written with {spec.table}: learn again, or name the LM of the search in its line "
+            "'# lm ='"
+        )
 
 
 def _hashes(signature: object, within: bool = False) -> list[str]:

@@ -88,7 +88,7 @@ def tune(
     run = run_config(config, lms=lms)
     metric = metric_of(metric, run)
     intervals = _intervals(options, run)
-    if not run.lms and not run.candidates.table:
+    if not run.lms and not run.candidates.anything:
         note("WARNING: no LM given: only the lists' own scores are tuned; --lm or --kenlm adds one")
     read = with_references(lists_of(lists), refs)
     groups = _groups(read, run, options.folds_by)
@@ -174,6 +174,8 @@ def _judged(
     answered = [(list(range(len(found.lists.lists))), weights)] if gain is False else system.held_out
     weights = zeros | weights
     record = _record(found, metric, rows, system, gain, options.seed)
+    if digests := dict(run.candidates.digests()):
+        record["candidates"] = digests
     confidence = fit(found.lists, metric, [(of, zeros | tuned) for of, tuned in answered], decision) if options.confidence else None
     config = replace(
         run,
@@ -183,6 +185,7 @@ def _judged(
         confidence=confidence,
         tuned_on=record[TUNED_ON],
         tuned_with=found.signatures,
+        candidates_tuned_with=digests,
         metric=spec_of(metric),
     )
     tuned = Tuned(config, metric, rows, system, tuple(options.rules), gain, record, found, title, repeats, list(without))

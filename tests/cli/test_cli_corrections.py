@@ -270,3 +270,80 @@ def test_folds_keep_the_lists_of_a_group_together(folder: Path) -> None:
     assert "all lists are in one group, which cannot be divided" in refused(*tune, "--folds-by", "id:^")
     assert "does not match the list id 'document0-0'" in refused(*tune, "--folds-by", "id:^x")
     assert "with --context, folds keep conversations whole" in refused(*tune, *by_document, "--context", "all")
+
+
+def test_replaced_files_of_candidates_are_told_of(folder: Path) -> None:
+    """The weights were tuned with others; and the LM of the search may be another than the table was learned with."""
+    run("tune", "dev.json", "--corrections", "c.tsv", "--restarts", 1)
+    told = "that the weights of attlm.toml were tuned with: tune again"
+    for command in (("rescore", "dev.json", "-o", "out.json"), ("eval", "dev.json", "--config", "attlm.toml")):
+        assert "WARNING" not in run(*command).stderr.replace("WARNING: no LM given", "")
+    lists = json.loads((folder / "train.json").read_text())
+    (folder / "fewer.json").write_text(json.dumps(lists[:30]))
+    run("corrections", "fewer.json", "-o", "other.tsv")
+    for command in (("rescore", "dev.json", "-o", "out2.json"), ("eval", "dev.json", "--config", "attlm.toml")):
+        said = run(*command, "--corrections", "other.tsv").stderr
+        assert f"WARNING: other.tsv is not the table {told}" in said
+        assert f"WARNING: the LM of other.tsv is not the LM {told}" in said
+    (folder / "c.arpa").write_bytes((folder / "other.arpa").read_bytes())
+    for devices in ("cpu", "cpu:2"):
+        said = run("rescore", "dev.json", "-o", f"{devices}.json", "--devices", devices).stderr
+        assert f"WARNING: the LM of c.tsv is not the LM {told}" in said
+        assert "c.tsv is not the table" not in said
+    replaced = "c.arpa is not the LM that was written with c.tsv: learn again, or name the LM of the search in its line '# lm ='"
+    assert replaced in said
+    for command in (("tune", "dev.json", "--restarts", 1, "--corrections"), ("corrections", "eval", "dev.json", "--table")):
+        assert replaced in run(*command, "c.tsv").stderr
+    (folder / "c.tsv").write_text((folder / "c.tsv").read_text().replace("# lm = c.arpa", "# lm = other.arpa"))
+    assert replaced not in run("corrections", "eval", "dev.json", "--table", "c.tsv").stderr
+
+
+def test_folds_that_learn_from_a_part_of_the_lists_are_told_of(folder: Path) -> None:
+    train, dev = (json.loads((folder / name).read_text()) for name in ("train.json", "dev.json"))
+    (folder / "fewer.json").write_text(json.dumps(train[:30]))
+    (folder / "most.json").write_text(json.dumps([*train[:30], *dev[:15]]))
+    commands = (("tune", "{}", "--corrections", "c.tsv", "--restarts", 1), ("corrections", "eval", "{}", "--table", "c.tsv"))
+    for command in commands:
+        few, most, whole = (
+            run(*(part if part != "{}" else name for part in command)).stderr for name in ("fewer.json", "most.json", "train.json")
+        )
+        assert "WARNING: each fold learns from 24 lists, and c.tsv was learned from 48: expect better figures of it" in few
+        assert re.search(r"c.tsv was learned from about \d\d% of these lists", most)
+        assert "WARNING: c.tsv has not seen the other lists, and is not measured on them" in most
+        assert "c.tsv was learned from these lists" in whole
+        assert "each fold learns" not in whole
+        assert "the other lists" not in whole
+
+
+def test_what_is_learned_from_is_told(folder: Path) -> None:
+    lists = json.loads((folder / "train.json").read_text())
+    long = " ".join(["la"] * 999)
+    (folder / "long.json").write_text(json.dumps([{**lists[0], "output": long}, *lists[1:]]))
+    assert "note: 1 texts are too long to learn from" in run("corrections", "long.json", "-o", "long.tsv").stderr
+    (folder / "again.json").write_text(json.dumps([{**nbest, "corrections_score": [-1, -2]} for nbest in lists]))
+    assert "candidates that corrections have added (score 'corrections')" in run("corrections", "again.json", "-o", "again.tsv").stderr
+    run("jackknife", "train.json", "--corrections", "-o", "jackknifed.jsonl")
+    run("tune", "jackknifed.jsonl", "--restarts", 1, "-o", "jackknifed.toml")
+    assert "give the LM or the --corrections that it was tuned with" in refused("rescore", "dev.json", "--config", "jackknifed.toml")
+    (folder / "train.txt").write_text("".join(f"{nbest['output']}\n" for nbest in lists))
+    run("ngram", "train.txt", "-o", "ngram.arpa", "--discount-fallback")
+    run(
+        "rescore",
+        "dev.json",
+        "--config",
+        "jackknifed.toml",
+        "--corrections",
+        "c.tsv",
+        "--kenlm",
+        "ngram=ngram.arpa",
+        "--to",
+        "1best",
+        "-o",
+        "o",
+    )
+    assert (folder / "o").read_text().splitlines() == [nbest["output"] for nbest in json.loads((folder / "dev.json").read_text())]
+
+
+def test_a_table_on_a_stream_names_its_lm_from_the_root(folder: Path) -> None:
+    written = run("corrections", "train.json", "--kenlm", "c.arpa", "-o", "-").stdout
+    assert f"# lm = {folder / 'c.arpa'}\n" in written

@@ -14,7 +14,7 @@ from typing import Any
 
 from attlm_fairseq import magic
 from attlm_fairseq.batching import batch_by_size
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.files import is_stream, sha256, whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS, AlignedPair, align_list
@@ -35,6 +35,8 @@ from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, parse_steps
 from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
 SEARCH_ORDER = 4
+WHOLE_SHARE = 0.95  # of the references: a table that knows so many was learned from the lists, and not from a part of them
+WEAKER = 0.6  # folds that learn from fewer lists than this share of the table's are worth telling of: 5 folds leave 0.8
 LISTS_TOGETHER = 64  # that are expanded at a time: by a neural corrector, by one process
 
 
@@ -44,6 +46,25 @@ def warn_of_part(table: Path, share: float) -> None:
         note(
             f"WARNING: {table} was learned from about {share:.0%} of these lists. Its corrections of them are too good, and so are the "
             "figures: leave these lists out, or learn from others"
+        )
+
+
+def note_jackknifed(path: Path, table: Table, lists: Sequence[NbestList], folds: int) -> None:
+    """Log that the file ``path`` was learned from these lists, so that each fold is expanded by what the others teach."""
+    share = table.share_of(nbest.references for nbest in lists)
+    whole = share >= WHOLE_SHARE
+    note(
+        f"note: {path} was learned from {'these lists' if whole else f'about {share:.0%} of these lists'}: here each list has what was "
+        "learned from the other folds (jack-knifing), without rows that were edited by hand"
+        + (". Lists that it was not learned from need no folds" if whole else "")
+    )
+    learned = len(lists) * (folds - 1) // folds
+    if not whole:
+        note(f"WARNING: {path} has not seen the other lists, and is not measured on them: leave out those that it was learned from")
+    elif learned < table.lists * WEAKER:
+        note(
+            f"WARNING: each fold learns from {learned} lists, and {path} was learned from {table.lists}: expect better figures of it than "
+            "those below. Give all lists that it was learned from, or others"
         )
 
 
@@ -88,8 +109,9 @@ class Corrections(Table):
     def expand(self, nbest: NbestList, size: int = CANDIDATES) -> NbestList:
         """Return the list with at most ``size`` new hypotheses after the input ones. See ``expansion.expand``.
 
-        Raises InputError if it is not an ``NbestList``, or as ``expansion.expand`` does.
+        Raises InputError if it is not an ``NbestList``, ``size`` is not a whole number, or as ``expansion.expand`` does.
         """
+        require_whole_number("size", size)
         if not isinstance(nbest, NbestList):
             raise InputError(f"{nbest!r:.80}: expected an attlm.NbestList; `attlm.read_nbest` and `attlm.rescore` make such lists")
         return next(self.expand_all([nbest], size))
@@ -256,7 +278,7 @@ def learn_corrections(
     pairs: list[AlignedPair] = []
     texts: list[str] = []
     written: list[list[str]] = []
-    count = 0
+    count = long = 0
     for nbest in lists:
         if not nbest.references:
             raise nbest.error(f"list {nbest.id!r} has no reference: corrections are learned from lists with references")
@@ -264,9 +286,12 @@ def learn_corrections(
         pairs += align_list(hypotheses, nbest.references, text)
         written += [hypotheses] if text.steps else []
         texts += nbest.references
+        long += sum(len(line.split()) + 2 > MAX_WORDS for line in (*hypotheses, *nbest.references))
         count += 1
     if not count:
         raise InputError("there are no lists to learn corrections from")
+    if long:
+        note(f"note: {long} texts are too long to learn from ({MAX_WORDS} words with both boundaries at most), or to be corrected")
     if lm is None:
         folder = tempfile.TemporaryDirectory(prefix="attlm-corrections-")
         lm = Path(folder.name) / "references.arpa"

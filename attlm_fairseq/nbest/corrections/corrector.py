@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attlm_fairseq.errors import InputError, NoDictionaryError
 from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS
 from attlm_fairseq.nbest.corrections.phrase_table import MAX_VANISHING
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -39,7 +40,10 @@ class Corrector:
         """
         from attlm_fairseq.scoring.translation import load_translation_models
 
-        return cls(load_translation_models([path], CORRECTOR, languages=languages, source_prefix=source_prefix))
+        try:
+            return cls(load_translation_models([path], CORRECTOR, languages=languages, source_prefix=source_prefix))
+        except NoDictionaryError as error:  # whose reader would advise --dict, which is for LMs
+            raise InputError(str(error)) from None
 
     def candidates(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the BEAM most probable corrections of each text, best first.

@@ -20,7 +20,7 @@ from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
 
 CANDIDATES = 20
 RANK_WEIGHT = 0.3  # natural log for a place in the list: what a later hypothesis costs as a source
-UNREACHED = -30.0  # ln p of a text from elsewhere that no derivation reaches within the beam
+UNREACHED = -30.0  # ln p of a text from elsewhere that no derivation reaches within the beam, beyond that of keeping the 1-best
 SPELLED = 0.05  # share of what phrases leave over of an unknown word's probability: the rest are names, noise, words never seen
 CHANNEL, REWRITES, SOURCE_RANK = "corrections", "rewrites", "source_rank"
 SEARCH_LM, SEARCH_OOV, PHRASES = "search_lm", "search_oov", "phrases"
@@ -110,12 +110,14 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
     - ``phrases`` (with a phrase list): weighted number of words inside its phrases.
 
     New hypotheses follow the input ones, their ranks continue those of the list, and they take the other scores of the
-    hypothesis that they come from. A text of ``further`` without a derivation counts as one of the 1-best, with a low
-    ``corrections``.
+    hypothesis that they come from. A text of ``further`` without a derivation counts as one of the 1-best, whose words stay,
+    with a ``corrections`` that is lower by -UNREACHED. A list without hypotheses gets none.
 
     Raises:
         InputError: the list already has a score of one of these names, which would be lost.
     """
+    if not nbest.hypotheses:
+        return nbest
     known_names = {name.removesuffix("_score") for hypothesis in nbest.hypotheses for name in hypothesis.scores}  # HyPoradise adds this end
     if taken := next((name for name in SCORES if name in known_names), None):
         raise nbest.error(
@@ -133,8 +135,9 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
     new = sorted(best.keys() - sources, key=lambda words: (-best[words].score, words))[:size]
     asked = {words: written[0].rewritten(words) for text in further if (words := channel.words_of(text)) not in sources}
     last = max(hypothesis.rank for hypothesis in nbest.hypotheses)
+    unreached = sum(channel.kept(sources[0])) + UNREACHED  # never better than the 1-best, however long it is
     for rank, words in enumerate(dict.fromkeys([*new, *asked]), last + 1):
-        found = best.get(words, _Found(-math.inf, UNREACHED, 0))
+        found = best.get(words, _Found(-math.inf, unreached, 0))
         text = written[found.place].corrected(derivation(found.end)) if found.end is not None else asked[words]
         scores = nbest.hypotheses[found.place].scores | _scores(text, words, found, known, channel, lm)
         expanded.append(Hypothesis(text, scores, rank))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.alignment import AlignedPair, Block
 
@@ -146,6 +146,7 @@ def check_language(language: str) -> None:
     Raises:
         InputError: num2words does not know the language.
     """
+    require_type("value of language", language, str, "a num2words code, such as 'en'")
     try:
         from num2words import CONVERTER_CLASSES
     except ImportError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import sha256, sha256_of_folder
 from attlm_fairseq.nbest.corrections.corrections import Corrections, without_table
 from attlm_fairseq.nbest.corrections.corrector import Corrector
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
@@ -40,6 +41,7 @@ class CandidateSpec:
     corrector_languages: str | None = None
     corrector_prefix: str | None = None
     loaded: Corrections | None = field(default=None, repr=False, compare=False)
+    digests_at_load: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, allowed in (("corrector_languages", ALLOWED["languages"]), ("corrector_prefix", ALLOWED["source_prefix"])):
@@ -59,7 +61,9 @@ class CandidateSpec:
         changes = {name: value for name, value in given.items() if value is not None}
         if "corrector" in changes:
             changes = {"corrector_languages": None, "corrector_prefix": None} | changes
-        found = replace(self, **changes, loaded=None if changes.keys() - {"candidates"} else self.loaded)
+        if changes.keys() - {"candidates"}:
+            changes |= {"loaded": None, "digests_at_load": None}
+        found = replace(self, **changes)
         if "candidates" in changes and not found.anything:
             raise InputError("--candidates is for --corrections, --phrases or --corrector, none of which is given")
         return found
@@ -70,7 +74,23 @@ class CandidateSpec:
 
     def in_memory(self) -> CandidateSpec:
         """Return this with its files read. Raises InputError as ``load``."""
-        return replace(self, loaded=self.load().in_memory()) if self.anything else self
+        return replace(self, loaded=self.load().in_memory(), digests_at_load=self.digests()) if self.anything else self
+
+    def digests(self) -> Mapping[str, str]:
+        """Return the SHA-256 of each source that was learned: ``table``, ``search_lm`` and ``corrector``; a phrase list may change.
+
+        They are those of when the files were read, if they are in memory. Raises InputError if a file cannot be read.
+        """
+        if self.digests_at_load is not None:
+            return self.digests_at_load
+        found = {}
+        if self.table is not None:
+            found["table"] = sha256(self.table)
+            if (lm := read_table(self.table).lm) is not None:
+                found["search_lm"] = sha256(lm)
+        if self.corrector is not None and self.corrector.exists():  # else it is a name in the cache of Hugging Face
+            found["corrector"] = sha256_of_folder(self.corrector) if self.corrector.is_dir() else sha256(self.corrector)
+        return found
 
     def read_table(self) -> Table | None:
         """Return the table alone; None if there is none. Raises InputError if its file is wrong."""

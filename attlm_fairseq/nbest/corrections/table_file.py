@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource, whole_file
+from attlm_fairseq.files import TextSource, is_stream, whole_file
 from attlm_fairseq.nbest.corrections.alignment import BEGIN, END
 from attlm_fairseq.nbest.corrections.letters import LetterChannel
 from attlm_fairseq.nbest.corrections.numbers import LANGUAGE, WAYS, NumberChannel, check_language, is_row, number_words
@@ -32,6 +32,7 @@ from attlm_fairseq.nbest.fingerprints import known_share
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, text_pipeline
 
 TITLE = "# attlm corrections 1"
+LAST = "# end"  # without it, a file that says that it ends so was cut short
 COLUMNS = ("kind", "source", "target", "ln_p", "count", "examples")
 MAX_WORDS = 16  # of a phrase
 MAX_TARGETS = 50  # of one source: the best are used
@@ -68,7 +69,7 @@ class Table:
 
 
 def write_table(path: Path, table: Table, lm: Path) -> None:
-    """Write the table, phrases first, the most used on top; ``lm`` relative to the file's folder.
+    """Write the table, phrases first, the most used on top; ``lm`` relative to the file's folder, absolute if that is a stream.
 
     Raises:
         InputError: the file cannot be written.
@@ -76,14 +77,15 @@ def write_table(path: Path, table: Table, lm: Path) -> None:
     from os.path import relpath
 
     with whole_file(str(path)) as out:
-        out.write(f"{TITLE}\n# lm = {relpath(lm, path.absolute().parent)}\n")
+        out.write(f"{TITLE}\n# lm = {lm.absolute() if is_stream(str(path)) else relpath(lm, path.absolute().parent)}\n")
         if table.own_lm:
             out.write(f"# lm of the references = {table.own_lm}\n")
         if table.text.steps:
             out.write(f"# text = {','.join(map(str, table.text.steps))}\n")
-        out.write(f"# language = {table.language}\n# lists = {table.lists}\n# references = {table.learned_from}\n")
+        out.write(f"# language = {table.language}\n# lists = {table.lists}\n# references = {table.learned_from}\n# last line = {LAST}\n")
         for row in (COLUMNS, *_rows(table)):
             out.write("\t".join(row) + "\n")
+        out.write(f"{LAST}\n")
 
 
 def _rows(table: Table) -> Iterator[tuple[str, ...]]:
@@ -124,6 +126,7 @@ class _Reader:
         self.line = 0
         self.text = NO_STEPS
         self.usual: dict[str, UsualForm] = {}
+        self.rows: set[tuple[str, ...]] = set()
 
     def error(self, message: str) -> InputError:
         return InputError(message, path=self.path, line=self.line)
@@ -134,7 +137,7 @@ class _Reader:
         Raises InputError for a wrong number of fields, an unknown kind, or a wrong number, phrase or letter.
         """
         if not 4 <= len(fields) <= len(COLUMNS):
-            raise self.error(f"{len(fields)} fields, expected {len(COLUMNS)} separated by tabs: {', '.join(COLUMNS)}")
+            raise self.error(f"{len(fields)} fields, expected 4 to {len(COLUMNS)} separated by tabs: {', '.join(COLUMNS)}")
         kind, source, target, number, count, examples = (*fields, "", "")[: len(COLUMNS)]
         log_prob = self._number(number, "ln_p", -math.inf)
         if log_prob > 0:
@@ -145,6 +148,7 @@ class _Reader:
         elif kind == "keep":
             if source != target or len(source.split()) != 1:
                 raise self.error(f"found {source!r} that stays {target!r}, expected one word in both columns")
+            self._once("keep", source)
             self.kept[source] = log_prob
         elif kind == "written":
             if not self.text.steps or self.text.words(target) != [source]:
@@ -162,6 +166,12 @@ class _Reader:
             self._add_letter(source, target, -log_prob)
         else:
             raise self.error(f"kind {kind!r}, expected phrase, keep, written, number or letter")
+
+    def _once(self, *row: str) -> None:
+        """Raise InputError if there was such a row before: one of two probabilities would be lost."""
+        if row in self.rows:
+            raise self.error(f"a second {row[0]} row of {' -> '.join(map(repr, row[1:]))}: leave one of the two out")
+        self.rows.add(row)
 
     def _number(self, text: str, name: str, least: float) -> float:
         try:
@@ -186,6 +196,7 @@ class _Reader:
                 raise self.error(f"{BEGIN} is the first word of a phrase and {END} the last, or they are not in it")
         if (source[:1] == (BEGIN,)) != (target[:1] == (BEGIN,)) or (source[-1:] == (END,)) != (target[-1:] == (END,)):
             raise self.error(f"{BEGIN} and {END} must be in source and target or in neither")
+        self._once("phrase", " ".join(source), " ".join(target))
         self.rules.setdefault(source, []).append(Rule(source, target, log_prob, count, examples))
 
     def _add_letter(self, source: str, target: str, cost: float) -> None:
@@ -212,12 +223,14 @@ def read_table(path: Path) -> Table:
     if source.head.partition("\n")[0].rstrip() != TITLE:
         source.close()
         raise InputError(f"is not a table of corrections: expected {TITLE!r} as the first line", path=path)
-    reader = _Reader(path)
+    reader, whole = _Reader(path), False
     about: dict[str, str] = {}
     for number, line in enumerate(source.lines(), 1):
         reader.line = number
         text = line.rstrip("\r\n")
-        if text.startswith("#"):
+        if text == LAST:
+            whole = True
+        elif text.startswith("#"):
             name, sign, value = text.removeprefix("#").partition("=")
             if sign:
                 about[name.strip()] = value.strip()
@@ -226,6 +239,8 @@ def read_table(path: Path) -> Table:
         elif text.strip() and tuple(text.split("\t")) != COLUMNS:
             reader.add(text.split("\t"))
     reader.line = 0
+    if about.get("last line") == LAST and not whole:
+        raise InputError(f"is cut short: expected a line {LAST!r} after its rows; copy it again, or learn again", path=path)
     if not about.get("lm"):
         raise InputError("names no LM: expected a line '# lm = FILE.arpa'", path=path)
     language = about.get("language", LANGUAGE)

@@ -125,7 +125,10 @@ def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
             known = dict.fromkeys(
                 name for hypothesis in nbest.hypotheses for name in [*hypothesis.scores, *hypothesis.lm_scores, *COMPUTED]
             )
-            raise nbest.error(f"weight for {name!r}, which is not a feature of list {nbest.id!r}; its features are {', '.join(known)}")
+            raise nbest.error(
+                f"weight for {name!r}, which is not a feature of list {nbest.id!r}; its features are {', '.join(known)}; "
+                "give the LM or the --corrections that it was tuned with, or leave the weight out"
+            )
     [totals] = weighted_totals([features(nbest, names)], names, weights)
     check_totals(nbest, totals)
     scored = sorted(zip(nbest.hypotheses, totals.tolist(), strict=True), key=lambda pair: (-pair[1], pair[0].rank))

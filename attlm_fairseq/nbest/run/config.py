@@ -39,6 +39,7 @@ class RunConfig:
         path: the file that the configuration was read from; None if there is none.
         tuned_on: fingerprint of the references that the weights were tuned on.
         tuned_with: signatures of the LMs that the weights were tuned with, by name.
+        candidates_tuned_with: SHA-256 of the sources of candidates that the weights were tuned with, see ``CandidateSpec.digests``.
         devices: one device per process; not stored in ``attlm.toml``.
         candidates: sources of hypotheses that join the lists.
         confidence: scale and coverage of word confidences, if fitted for these weights.
@@ -53,6 +54,7 @@ class RunConfig:
     path: Path | None = field(default=None, compare=False)  # the file it was read from
     tuned_on: str = field(default="", compare=False, repr=False)  # fingerprint of the references
     tuned_with: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    candidates_tuned_with: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     devices: tuple[DeviceConfig, ...] = field(default=(DEFAULT_DEVICE,), compare=False)  # one per process; not in attlm.toml
     candidates: CandidateSpec = field(default_factory=CandidateSpec)  # hypotheses that join the lists
     confidence: Confidence | None = None  # None if not fitted for these weights
@@ -109,14 +111,14 @@ class RunConfig:
     def with_weights(self, weights: Mapping[str, float]) -> RunConfig:
         """Return the run with these weights added or replaced.
 
-        ``tuned_on`` and ``tuned_with`` are kept if at least one tuned weight is still in use or all are unchanged, ``confidence`` only if
-        all weights are unchanged.
+        What the weights were tuned on and with is kept if at least one tuned weight is still in use or all are unchanged, ``confidence``
+        only if all weights are unchanged.
         """
         changed = self.weights | dict(weights)
         in_use = changed == self.weights or any(value and changed[name] == value for name, value in self.weights.items())
         confidence = self.confidence if changed == self.weights else None
-        tuned_on, tuned_with = (self.tuned_on, self.tuned_with) if in_use else ("", {})
-        return replace(self, weights=changed, tuned_on=tuned_on, tuned_with=tuned_with, confidence=confidence)
+        forgotten: dict[str, Any] = {} if in_use else {"tuned_on": "", "tuned_with": {}, "candidates_tuned_with": {}}
+        return replace(self, weights=changed, confidence=confidence, **forgotten)
 
     def share_tuned_on(self, weights: Mapping[str, float], references: Iterable[Sequence[str]]) -> float:
         """Return on which share of the lists with these references ``weights`` were tuned, at least in part; see ``known_share``."""

@@ -217,8 +217,9 @@ def read_config(path: Path) -> RunConfig:
     tuning = as_table(document.get("tuning", {}), Place(path, "tuning"))
     tuned_on = checked(is_text, "a text, as `attlm tune` writes it")(tuning.get(TUNED_ON, ""), Place(path, "tuning", TUNED_ON))
     tuned_with = as_table(tuning.get("lm", {}), Place(path, "tuning", "lm"))
+    candidates_with = as_table(tuning.get("candidates", {}), Place(path, "tuning", "candidates"))
     try:
-        return RunConfig(**found, path=path, tuned_on=tuned_on, tuned_with=tuned_with)
+        return RunConfig(**found, path=path, tuned_on=tuned_on, tuned_with=tuned_with, candidates_tuned_with=candidates_with)
     except InputError as error:
         raise InputError(str(error), path=path) from None
 

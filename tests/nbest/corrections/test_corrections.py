@@ -56,6 +56,10 @@ def test_candidates_join_behind_the_lists_as_read(corrections: Corrections) -> N
     assert found.scores["corrections"] < 0
     assert {"corrections", "rewrites", "source_rank", "am"} <= set(feature_names(expanded))
     assert len(corrections.expand(nbest, size=1).hypotheses) == 5
+    assert corrections.expand(NbestList("none", [])) == NbestList("none", [])
+    for size in (-1, 1.5, "x", None):
+        with pytest.raises(InputError, match="size"):
+            corrections.expand(nbest, size=size)
     assert corrections.expand(nbest, size=0).hypotheses == expanded.hypotheses[:4]
 
 

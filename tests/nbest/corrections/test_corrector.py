@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections import corrections as module
 from attlm_fairseq.nbest.corrections.corrections import without_table
 from attlm_fairseq.nbest.corrections.corrector import BEAM, CORRECTOR, Corrector
+from attlm_fairseq.nbest.corrections.expansion import UNREACHED, expand
+from attlm_fairseq.nbest.corrections.search import NoLM
 from attlm_fairseq.scoring import translation
 from attlm_fairseq.scoring.translation import TranslationScorer
 
@@ -74,6 +77,16 @@ def test_a_beam_of_one_list_is_that_of_many(checkpoint: Path) -> None:
     corrector = Corrector.load(checkpoint)
     texts = [nbest.hypotheses[0].text for nbest in lists()]
     assert corrector.candidates(texts) == [corrector.candidates([text])[0] for text in texts]
+
+
+@pytest.mark.parametrize("words", [3, 60])
+def test_what_no_correction_reaches_never_counts_as_more_probable_than_the_1_best(words: int) -> None:
+    corrections = without_table()
+    nbest = NbestList("0", [Hypothesis(" ".join(f"w{i}" for i in range(words)))])
+    first, other = expand(nbest, corrections.channel, NoLM(), 0, ["something else"]).hypotheses
+    assert other.text == "something else"
+    assert other.scores["corrections"] == pytest.approx(first.scores["corrections"] + UNREACHED)
+    assert first.scores["corrections"] == pytest.approx(words * math.log(0.5))
 
 
 def test_a_text_that_is_too_long_for_the_model_is_refused(checkpoint: Path) -> None:

@@ -40,6 +40,20 @@ def test_round_trip(table: Table, tmp_path: Path) -> None:
     assert (tmp_path / "again.tsv").read_bytes() == (tmp_path / "c.tsv").read_bytes()
 
 
+def test_a_table_that_is_cut_short_is_refused(table: Table, tmp_path: Path) -> None:
+    """At a line, or within one; a table of before, and an edited one, has no such end or keeps it."""
+    write_table(tmp_path / "c.tsv", table, tmp_path / "lm.arpa")
+    lines = (tmp_path / "c.tsv").read_text().splitlines(keepends=True)
+    for kept in (lines[:9], lines[:-1], [*lines[:-1], "# en"]):
+        (tmp_path / "cut.tsv").write_text("".join(kept))
+        with pytest.raises(InputError, match=r"cut.tsv: is cut short: expected a line '# end'"):
+            read_table(tmp_path / "cut.tsv")
+    (tmp_path / "edited.tsv").write_text("".join([*lines, "phrase\tkansas sitting\tkansas city\t-0.1\n"]))
+    assert ("kansas", "sitting") in read_table(tmp_path / "edited.tsv").phrases.rules
+    (tmp_path / "before.tsv").write_text("".join(line for line in lines if not line.startswith(("# last", "# end"))))
+    assert read_table(tmp_path / "before.tsv") == read_table(tmp_path / "c.tsv")
+
+
 def test_people_may_edit_it(tmp_path: Path) -> None:
     (tmp_path / "c.tsv").write_text(HEAD + "# of the call centre:\n\nphrase\tkansas sitting\tkansas city\t-0.1\n", encoding="utf-8")
     rule = read_table(tmp_path / "c.tsv").phrases.rules["kansas", "sitting"][0]
@@ -49,8 +63,10 @@ def test_people_may_edit_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("phrase\ta\tb", "3 fields, expected 6"),
+        ("phrase\ta\tb", "3 fields, expected 4 to 6"),
         ("phrase\ta\tb\t-1\t2\tx\ty", "7 fields"),
+        ("keep\ta\ta\t-9", "a second keep row of 'a': leave one of the two out"),
+        ("phrase\tc\td\t-1\nphrase\tc\td\t-2", "a second phrase row of 'c' -> 'd': leave one of the two out"),
         ("phrase\ta\tb\tminus one", "'minus one', expected a finite number"),
         ("phrase\ta\tb\tnan", "expected a finite number"),
         ("phrase\ta\tb\t0.5", "at most 0"),
@@ -73,7 +89,7 @@ def test_a_wrong_row_is_named(row: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "c.tsv").write_text(HEAD + "keep\ta\ta\t-0.1\n" + row + "\n", encoding="utf-8")
     with pytest.raises(InputError) as error:
         read_table(tmp_path / "c.tsv")
-    assert str(error.value).startswith(f"{tmp_path}/c.tsv:5: ")
+    assert str(error.value).startswith(f"{tmp_path}/c.tsv:{4 + len(row.splitlines())}: ")
     assert said in str(error.value)
     assert "\n" not in str(error.value)
 
