@@ -85,6 +85,10 @@ def load_models(paths: Sequence[Path], overrides: Mapping[str, object]) -> tuple
         with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("ignore")
             models, options, task = checkpoint_utils.load_model_ensemble_and_task([str(path) for path in paths], dict(overrides))
+    except InputError as error:  # of a model of this package, which does not know its file
+        if any(str(one) in str(error) for one in paths):
+            raise
+        raise InputError(str(error), path=":".join(map(str, paths))) from None
     except ImportError as error:
         raise InputError(f"cannot be loaded: {error}", path=path) from None
     except MISSHAPEN as error:

@@ -132,6 +132,13 @@ def test_by_the_command_line(checkpoint: Path, tmp_path: Path, monkeypatch: pyte
     assert "there is no such file" in refused("tune", "dev.json", "--corrector", "none.pt")
     (tmp_path / "alone.pt").write_bytes(checkpoint.read_bytes())
     assert "no dict.x.txt and dict.y.txt found" in refused("tune", "dev.json", "--corrector", "alone.pt")
+    assert "--dict" not in refused("tune", "dev.json", "--corrector", "alone.pt")
+    for name in ("dict.x.txt", "dict.y.txt"):
+        (tmp_path / name).write_text("ba 1\n")
+    told = refused("tune", "dev.json", "--corrector", "alone.pt")
+    assert told.startswith("attlm: error: alone.pt: "), told
+    for name in ("dict.x.txt", "dict.y.txt"):
+        (tmp_path / name).unlink()
     write_checkpoint(tmp_path / "lm.pt", TARGET_WORDS)
     assert "expected a translation model" in refused("tune", "dev.json", "--corrector", "lm.pt")
 
