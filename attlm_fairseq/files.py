@@ -11,6 +11,7 @@ import hashlib
 import io
 import os
 import re
+import resource
 import shutil
 import sys
 import tempfile
@@ -168,7 +169,10 @@ def _opened_source(path: str) -> BinaryIO:
 def _reason(error: OSError | ValueError) -> str:
     """Return why a file cannot be used, and what to do if the system allows no more open files."""
     reason = str(getattr(error, "strerror", error))
-    return f"{reason}: `ulimit -n 4096` before the command allows more" if getattr(error, "errno", None) == errno.EMFILE else reason
+    if getattr(error, "errno", None) != errno.EMFILE:
+        return reason
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return f"{reason}: the system allows {allowed}; ask for more (`ulimit -n`), or use a format with one file, such as jsonl"
 
 
 def head_of(path: Path) -> str:

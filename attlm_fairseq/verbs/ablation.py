@@ -33,8 +33,9 @@ def ablation(
     ``names_without`` maps each part to the features that are tuned without it. Without cross-validation there are no rows,
     and a warning says so.
     """
-    if system.gain is None:
-        note(f"WARNING: no --ablation: it needs cross-validation, of {MIN_FOLDS} different lists at least")
+    if system.gain is None or not names_without:
+        lacks = f"it needs cross-validation, of {MIN_FOLDS} different lists at least" if names_without else "there is no score to leave out"
+        note(f"WARNING: no --ablation: {lacks}")
         return []
     found = answers_without(
         measured,
@@ -55,15 +56,20 @@ def ablation(
 def parts(names: Sequence[str], lms: Sequence[str], *, sparse: bool) -> Mapping[str, list[str]]:
     """Return the features that are left out together, by name: each LM with its counts, and each score of the lists.
 
-    The number of words, the rank and the scores of candidates that were added to the lists are never left out, nor are the
-    scores of the lists if they are sparse or many.
+    The difference of two LMs goes with the counts of both. The number of words, the rank and the scores of candidates that
+    were added to the lists are never left out, nor are the scores of the lists if they are sparse or many.
     """
-    of_lms = {name: [name, *(count for count in names if is_lm_feature(count, [name]))] for name in lms if name in names}
-    differences = [name for name in names if differing_lms(name, lms)]
     kept = {*COMPUTED, *SCORES, CORRECTOR}
-    scores = [name for name in names if name not in kept and name not in lms and not is_lm_feature(name, lms)]
+    others = [name for name in names if name not in kept and name not in lms and not is_lm_feature(name, lms)]
+    # not the counts of an LM that `attlm jackknife` has scored with
+    scores = [name for name in others if not any(is_lm_feature(name, [other]) for other in others)]
     if scores and (sparse or len(scores) > MANY_SCORES):
-        note(f"note: --ablation leaves out the LMs alone, and keeps all {len(scores)} scores of the lists")
+        note(f"note: --ablation keeps the {len(scores)} scores of the lists")
         scores = []
-    found = {**of_lms, **{name: [name] for name in (*differences, *scores)}}
-    return {name: features for name, features in found.items() if name not in kept}
+    of_differences = {name: differing_lms(name, lms) or () for name in names if differing_lms(name, lms)}
+    of_parts = {name: [name] for name in (*lms, *scores) if name in names} | {name: [*both] for name, both in of_differences.items()}
+    return {
+        part: [name for name in names if name == part or is_lm_feature(name, of) or name in of]
+        for part, of in of_parts.items()
+        if part not in kept
+    }

@@ -135,11 +135,13 @@ def evaluate_corrections(
             for nbest in read:
                 found.add(nbest, loaded)
             return found
-        note_jackknifed(path, loaded, read, folds)
         teach = partial(loaded.learned_again, table=path)
     else:
         check_language(language)
-    for _, others, held_out in splits(folds_of(read, folds, groups=groups_of(read, folds_by))):
+    fold_of = folds_of(read, folds, groups=groups_of(read, folds_by))
+    if path is not None and loaded is not None:
+        note_jackknifed(path, loaded, read, fold_of)
+    for _, others, held_out in splits(fold_of):
         corrections = teach([read[i] for i in others])
         for i in held_out:
             found.add(read[i], corrections)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -188,6 +188,7 @@ def rescore_opened(
     resumes = output is not None and output.resume
     cache = ScoreCache.of_output(os.fspath(output.path), run, run.devices[0], features) if output and resumes else ScoreCache(None)
     decider = ListDecider(run, features, writer.confidence)
+    run = replace(run, candidates=run.candidates.noted()) if run.adds_candidates else run
     with cache.telling_how_to_continue():
         context, read = with_context(run, lists)
         sample: list[str] = []

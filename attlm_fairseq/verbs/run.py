@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -104,6 +104,7 @@ def measure(
         InputError: an LM or the corrections cannot be loaded or used, a list lacks a reference or a source sentence
             that an LM needs, a score is not finite, or there are no lists.
     """
+    run = replace(run, candidates=run.candidates.noted()) if run.adds_candidates else run
     with scoring(run, features, on_progress, context=context) as rescorer:
         measured = measure_lists(rescorer.score(rescorer.workers.expand(lists)), metric, groups)
         signatures = rescorer.workers.signatures()
@@ -187,8 +188,8 @@ def warn_of_other_candidates(run: RunConfig) -> None:
 
 def warn_of_replaced_lm(spec: CandidateSpec, digests: Mapping[str, str]) -> None:
     """Warn if the LM that was written next to a table has been replaced by another one."""
-    table = spec.read_table()
-    if table is None or spec.table is None or table.lm is None or table.own_lm in ("", "no", digests.get("search_lm")):
+    table = spec.read_table() if "search_lm" in digests else None  # of a table on a stream nothing is known
+    if table is None or spec.table is None or table.lm is None or table.own_lm in ("", "no", digests["search_lm"]):
         return
     if table.lm.resolve() == spec.table.with_suffix(".arpa").resolve():
         note(

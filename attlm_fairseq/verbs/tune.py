@@ -86,6 +86,7 @@ def tune(
     options = TuneOptions() if options is None else options
     require_type("value of options", options, TuneOptions, "TuneOptions(..)")
     run = run_config(config, lms=lms)
+    run = replace(run, candidates=run.candidates.noted())
     metric = metric_of(metric, run)
     intervals = _intervals(options, run)
     if not run.lms and not run.candidates.anything:
@@ -100,6 +101,8 @@ def tune(
     system = _system(found, metric, names, options, intervals)
     rows = []
     if options.ablation:
+        if run.context is not None:
+            note("note: with --context, --ablation keeps the context that the weights of all scores chose")
         without = _names_without(found, run, options)
         rows = ablation(found.lists, metric, system, without, options, _search(options, names, intervals))
     return _judged(found, metric, run, system, options, title_of("Tuning", lists), rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -307,11 +308,11 @@ def test_folds_that_learn_from_a_part_of_the_lists_are_told_of(folder: Path) -> 
         few, most, whole = (
             run(*(part if part != "{}" else name for part in command)).stderr for name in ("fewer.json", "most.json", "train.json")
         )
-        assert "WARNING: each fold learns from 24 lists, and c.tsv was learned from 48: expect better figures of it" in few
+        assert "WARNING: the folds learn from 24 lists, and c.tsv was learned from 48: expect better figures of it" in few
         assert re.search(r"c.tsv was learned from about \d\d% of these lists", most)
         assert "WARNING: c.tsv has not seen the other lists, and is not measured on them" in most
         assert "c.tsv was learned from these lists" in whole
-        assert "each fold learns" not in whole
+        assert "the folds learn" not in whole
         assert "the other lists" not in whole
 
 
@@ -344,6 +345,35 @@ def test_what_is_learned_from_is_told(folder: Path) -> None:
     assert (folder / "o").read_text().splitlines() == [nbest["output"] for nbest in json.loads((folder / "dev.json").read_text())]
 
 
-def test_a_table_on_a_stream_names_its_lm_from_the_root(folder: Path) -> None:
+def test_a_large_group_leaves_its_fold_little_to_learn_from(folder: Path) -> None:
+    lists = json.loads((folder / "train.json").read_text())
+    lines = [
+        {
+            "id": f"{'a' if place < 40 else place}-{place}",
+            "ref": x["output"],
+            "hyps": [{"text": t, "scores": {"am": -1}} for t in x["input"]],
+        }
+        for place, x in enumerate(lists)
+    ]
+    (folder / "groups.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    told = run("corrections", "eval", "groups.jsonl", "--table", "c.tsv", "--folds-by", r"id:^(\w+)-").stderr
+    assert re.search(r"WARNING: the folds learn from 1\d lists, and c.tsv was learned from 48", told)
+
+
+def test_a_table_on_a_stream(folder: Path) -> None:
+    """It names its LM from the root, and is read once."""
     written = run("corrections", "train.json", "--kenlm", "c.arpa", "-o", "-").stdout
     assert f"# lm = {folder / 'c.arpa'}\n" in written
+    run("tune", "dev.json", "--corrections", "c.tsv", "--restarts", 1)
+    expected = run("rescore", "dev.json", "--corrections", "c.tsv", "-o", "-").stdout
+    for command in (
+        ("tune", "dev.json", "--restarts", 1, "-o", "x.toml", "--corrections"),
+        ("corrections", "eval", "dev.json", "--table"),
+        ("rescore", "dev.json", "-o", "-", "--corrections"),
+    ):
+        read, write = os.pipe()
+        with os.fdopen(write, "wb") as out:
+            out.write((folder / "c.tsv").read_bytes().replace(b"= c.arpa", f"= {folder / 'c.arpa'}".encode()))
+        shown = run(*command, f"/dev/fd/{read}").stdout
+        os.close(read)
+    assert shown == expected

@@ -13,7 +13,9 @@ from decision_lists import some_lists
 import attlm_fairseq as attlm
 from attlm_fairseq.nbest.corrections.expansion import SCORES
 from attlm_fairseq.nbest.metrics import make_metric
+from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.bootstrap import paired_test
+from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
 from attlm_fairseq.verbs.ablation import MANY_SCORES, parts
 
@@ -95,10 +97,12 @@ def test_a_fixed_weight_is_left_out_too():
 def test_parts():
     names = ["am", "a", "b", "a_oov", "b_oov", "b_tokens", "a_minus_c", "words", "rank", *SCORES, "corrector"]
     lms = ["a", "b", "c", "corrector"]
+    assert parts([], lms, sparse=False) == {}
+    assert parts(["n", "n_oov", "n_tokens", "rank"], [], sparse=False) == {"n": ["n", "n_oov", "n_tokens"]}, "of jackknife"
     assert parts(names, lms, sparse=False) == {
         "a": ["a", "a_oov"],
         "b": ["b", "b_oov", "b_tokens"],
-        "a_minus_c": ["a_minus_c"],
+        "a_minus_c": ["a", "a_oov", "a_minus_c"],
         "am": ["am"],
     }
     assert "am" not in parts(names, lms, sparse=True)
@@ -111,6 +115,19 @@ def test_too_few_lists_have_none_and_it_is_said(caplog):
     tuned = attlm.tune(lists_with({"am": 1.0}, 2), options=attlm.TuneOptions(restarts=1, ablation=True))
     assert tuned.ablation == []
     assert "WARNING: no --ablation: it needs cross-validation, of 3 different lists at least" in caplog.text
+
+
+def test_nothing_to_leave_out_is_said(caplog):
+    lists = [replace(nbest, hypotheses=[replace(one, scores={}) for one in nbest.hypotheses]) for nbest in lists_with({}, 10)]
+    assert attlm.tune(lists, options=attlm.TuneOptions(restarts=1, ablation=True)).ablation == []
+    assert "WARNING: no --ablation: there is no score to leave out" in caplog.text
+
+
+def test_with_a_context_it_is_said_what_stays(caplog):
+    caplog.set_level("INFO")
+    config = RunConfig(context=ContextSpec("all"))
+    attlm.tune(lists_with({"am": 1.0}, 10), config=config, options=attlm.TuneOptions(restarts=1, ablation=True))
+    assert "--ablation keeps the context that the weights of all scores chose" in caplog.text
 
 
 def test_the_command(folder):  # noqa: F811

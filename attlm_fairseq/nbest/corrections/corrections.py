@@ -12,6 +12,8 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from attlm_fairseq import magic
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError, require_whole_number
@@ -36,7 +38,7 @@ from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
 SEARCH_ORDER = 4
 WHOLE_SHARE = 0.95  # of the references: a table that knows so many was learned from the lists, and not from a part of them
-WEAKER = 0.6  # folds that learn from fewer lists than this share of the table's are worth telling of: 5 folds leave 0.8
+WEAKER = 0.7  # folds that learn from fewer lists than this share of the table's are worth telling of: 5 folds leave 0.8
 LISTS_TOGETHER = 64  # that are expanded at a time: by a neural corrector, by one process
 
 
@@ -49,8 +51,8 @@ def warn_of_part(table: Path, share: float) -> None:
         )
 
 
-def note_jackknifed(path: Path, table: Table, lists: Sequence[NbestList], folds: int) -> None:
-    """Log that the file ``path`` was learned from these lists, so that each fold is expanded by what the others teach."""
+def note_jackknifed(path: Path, table: Table, lists: Sequence[NbestList], fold_of: np.ndarray) -> None:
+    """Log that the file ``path`` was learned from these lists, so that those of each fold (N,) are expanded by what the others teach."""
     share = table.share_of(nbest.references for nbest in lists)
     whole = share >= WHOLE_SHARE
     note(
@@ -58,13 +60,13 @@ def note_jackknifed(path: Path, table: Table, lists: Sequence[NbestList], folds:
         "learned from the other folds (jack-knifing), without rows that were edited by hand"
         + (". Lists that it was not learned from need no folds" if whole else "")
     )
-    learned = len(lists) * (folds - 1) // folds
+    learned = round(len(lists) - float(np.bincount(fold_of)[fold_of].mean()))  # for a list, on average
     if not whole:
         note(f"WARNING: {path} has not seen the other lists, and is not measured on them: leave out those that it was learned from")
     elif learned < table.lists * WEAKER:
         note(
-            f"WARNING: each fold learns from {learned} lists, and {path} was learned from {table.lists}: expect better figures of it than "
-            "those below. Give all lists that it was learned from, or others"
+            f"WARNING: the folds learn from {learned} lists, and {path} was learned from {table.lists}: expect better figures of it than "
+            "those below. Give all lists that it was learned from, in more --folds, or other lists"
         )
 
 
@@ -286,7 +288,7 @@ def learn_corrections(
         pairs += align_list(hypotheses, nbest.references, text)
         written += [hypotheses] if text.steps else []
         texts += nbest.references
-        long += sum(len(line.split()) + 2 > MAX_WORDS for line in (*hypotheses, *nbest.references))
+        long += sum(len(text.words(line)) + 2 > MAX_WORDS for line in (*hypotheses, *nbest.references))
         count += 1
     if not count:
         raise InputError("there are no lists to learn corrections from")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import sha256, sha256_of_folder
+from attlm_fairseq.files import is_stream, sha256, sha256_of_folder
 from attlm_fairseq.nbest.corrections.corrections import Corrections, without_table
 from attlm_fairseq.nbest.corrections.corrector import Corrector
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
@@ -74,17 +74,22 @@ class CandidateSpec:
 
     def in_memory(self) -> CandidateSpec:
         """Return this with its files read. Raises InputError as ``load``."""
-        return replace(self, loaded=self.load().in_memory(), digests_at_load=self.digests()) if self.anything else self
+        return replace(self.noted(), loaded=self.load().in_memory()) if self.anything else self
+
+    def noted(self) -> CandidateSpec:
+        """Return this with the ``digests`` of its files, before these are read and used. Raises InputError as ``digests``."""
+        return replace(self, digests_at_load=self.digests()) if self.anything else self
 
     def digests(self) -> Mapping[str, str]:
         """Return the SHA-256 of each source that was learned: ``table``, ``search_lm`` and ``corrector``; a phrase list may change.
 
-        They are those of when the files were read, if they are in memory. Raises InputError if a file cannot be read.
+        They are those of when it was ``noted``. A table on a stream has none: it can be read once. Raises InputError if a file cannot be
+        read.
         """
         if self.digests_at_load is not None:
             return self.digests_at_load
         found = {}
-        if self.table is not None:
+        if self.table is not None and not is_stream(str(self.table)):
             found["table"] = sha256(self.table)
             if (lm := read_table(self.table).lm) is not None:
                 found["search_lm"] = sha256(lm)
@@ -119,14 +124,14 @@ class CandidateSpec:
 
 def expand_for_tuning(
     spec: CandidateSpec, lists: Sequence[NbestList], metric: Metric | None = None, folds: int = FOLDS, groups: np.ndarray | None = None
-) -> tuple[list[NbestList], bool]:
+) -> tuple[list[NbestList], np.ndarray | None]:
     """Expand lists with references so that weights can be tuned on them.
 
     If the table was learned from these lists, each list gets what is learned from the other folds (jackknifing; see
     ``folds_of``). If the table's LM was estimated from the references, so is the LM of each fold.
 
     Returns:
-        The lists, and whether they were jackknifed.
+        The lists, and the fold (N,) of each if they were jackknifed, else None.
 
     Raises:
         InputError: a file of ``spec`` cannot be used, a list already has a score that candidates get, or a hypothesis
@@ -136,10 +141,11 @@ def expand_for_tuning(
     loaded = spec.load()
     table = spec.table
     if table is None or not loaded.needs_folds(table, lists):
-        return list(loaded.expand_all(lists, spec.candidates)), False
+        return list(loaded.expand_all(lists, spec.candidates)), None
 
     def learn(others: list[NbestList]) -> Callable[[list[NbestList]], Iterable[NbestList]]:
         corrections = loaded.learned_again(others, table)
         return lambda of_fold: corrections.expand_all(of_fold, spec.candidates)
 
-    return by_folds(lists, folds_of(lists, folds, metric, groups), learn), True
+    fold_of = folds_of(lists, folds, metric, groups)
+    return by_folds(lists, fold_of, learn), fold_of

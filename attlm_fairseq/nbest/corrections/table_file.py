@@ -77,12 +77,14 @@ def write_table(path: Path, table: Table, lm: Path) -> None:
     from os.path import relpath
 
     with whole_file(str(path)) as out:
-        out.write(f"{TITLE}\n# lm = {lm.absolute() if is_stream(str(path)) else relpath(lm, path.absolute().parent)}\n")
+        out.write(
+            f"{TITLE}\n# last line = {LAST}\n# lm = {lm.absolute() if is_stream(str(path)) else relpath(lm, path.absolute().parent)}\n"
+        )
         if table.own_lm:
             out.write(f"# lm of the references = {table.own_lm}\n")
         if table.text.steps:
             out.write(f"# text = {','.join(map(str, table.text.steps))}\n")
-        out.write(f"# language = {table.language}\n# lists = {table.lists}\n# references = {table.learned_from}\n# last line = {LAST}\n")
+        out.write(f"# language = {table.language}\n# lists = {table.lists}\n# references = {table.learned_from}\n")
         for row in (COLUMNS, *_rows(table)):
             out.write("\t".join(row) + "\n")
         out.write(f"{LAST}\n")
@@ -153,6 +155,7 @@ class _Reader:
         elif kind == "written":
             if not self.text.steps or self.text.words(target) != [source]:
                 raise self.error(f"{source!r} written {target!r}, expected a word after the steps of '# text =', and how it is written")
+            self._once("written", source)
             self.usual[source] = UsualForm(target, log_prob, self._number(count or "0", "count", 0.0))
         elif kind == "number":
             if not is_row(source, target):
@@ -160,6 +163,7 @@ class _Reader:
                     f"number {source!r} said as {target!r}, expected a number of digits and one of {', '.join(WAYS)}, with what sticks to "
                     "the number, such as '4+pm' and 'pairs+pm'"
                 )
+            self._once("number", source, target)
             self.ways.setdefault(source, {})[target] = log_prob
             self.counts.setdefault(source, {})[target] = self._number(count or "0", "count", 0.0)
         elif kind == "letter":
@@ -200,6 +204,7 @@ class _Reader:
         self.rules.setdefault(source, []).append(Rule(source, target, log_prob, count, examples))
 
     def _add_letter(self, source: str, target: str, cost: float) -> None:
+        self._once("letter", source, target)
         if source == INSERT and target == STOP:
             self.stop = cost
             return
@@ -228,7 +233,7 @@ def read_table(path: Path) -> Table:
     for number, line in enumerate(source.lines(), 1):
         reader.line = number
         text = line.rstrip("\r\n")
-        if text == LAST:
+        if text.rstrip() == LAST:
             whole = True
         elif text.startswith("#"):
             name, sign, value = text.removeprefix("#").partition("=")

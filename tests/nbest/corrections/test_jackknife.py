@@ -67,12 +67,13 @@ def test_a_table_is_jackknifed_only_for_the_lists_that_taught_it(lists: list[Nbe
     learn_corrections([*lists, rare, rare]).save(tmp_path / "c.tsv")
     spec = CandidateSpec(tmp_path / "c.tsv", candidates=5)
     expanded, jackknifed = expand_for_tuning(spec, [*lists, rare], folds=3)
-    assert jackknifed
+    assert jackknifed is not None
+    assert sorted(set(jackknifed.tolist())) == [0, 1, 2]
     assert "fly boston to la sierra" not in [hypothesis.text for hypothesis in expanded[-1].hypotheses]
     assert all(nbest.references[0] in [hypothesis.text for hypothesis in nbest.hypotheses] for nbest in expanded[:-1])
     others = [list_of(i, "fly boston to lhasa", f"fly boston to lhasa {word}") for i, word in enumerate(WORDS)]
     expanded, jackknifed = expand_for_tuning(spec, others)
-    assert not jackknifed
+    assert jackknifed is None
     assert "fly boston to la sierra" in [hypothesis.text for hypothesis in expanded[0].hypotheses]
 
 
@@ -82,7 +83,7 @@ def test_a_given_lm_guides_every_fold_as_in_rescoring(lists: list[NbestList], tm
     learn_corrections(lists, lm=lm).save(tmp_path / "c.tsv")
     spec = CandidateSpec(tmp_path / "c.tsv", candidates=5)
     jackknifed, is_so = expand_for_tuning(spec, lists, folds=3)
-    assert is_so
+    assert is_so is not None
     for expanded, nbest in zip(jackknifed, lists, strict=True):
         rescored = {hypothesis.text: hypothesis.scores for hypothesis in spec.load().expand(nbest, 5).hypotheses}
         assert {hypothesis.text for hypothesis in nbest.hypotheses} <= rescored.keys()

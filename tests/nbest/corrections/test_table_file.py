@@ -44,10 +44,12 @@ def test_a_table_that_is_cut_short_is_refused(table: Table, tmp_path: Path) -> N
     """At a line, or within one; a table of before, and an edited one, has no such end or keeps it."""
     write_table(tmp_path / "c.tsv", table, tmp_path / "lm.arpa")
     lines = (tmp_path / "c.tsv").read_text().splitlines(keepends=True)
-    for kept in (lines[:9], lines[:-1], [*lines[:-1], "# en"]):
+    for kept in (lines[:2], lines[:9], lines[:-1], [*lines[:-1], "# en"]):
         (tmp_path / "cut.tsv").write_text("".join(kept))
         with pytest.raises(InputError, match=r"cut.tsv: is cut short: expected a line '# end'"):
             read_table(tmp_path / "cut.tsv")
+    (tmp_path / "sheet.tsv").write_text("".join(line.replace("\n", "\t" * (5 - line.count("\t")) + "\n") for line in lines))
+    assert read_table(tmp_path / "sheet.tsv").phrases.rules == read_table(tmp_path / "c.tsv").phrases.rules
     (tmp_path / "edited.tsv").write_text("".join([*lines, "phrase\tkansas sitting\tkansas city\t-0.1\n"]))
     assert ("kansas", "sitting") in read_table(tmp_path / "edited.tsv").phrases.rules
     (tmp_path / "before.tsv").write_text("".join(line for line in lines if not line.startswith(("# last", "# end"))))
@@ -65,6 +67,8 @@ def test_people_may_edit_it(tmp_path: Path) -> None:
     [
         ("phrase\ta\tb", "3 fields, expected 4 to 6"),
         ("phrase\ta\tb\t-1\t2\tx\ty", "7 fields"),
+        ("number\t3\tpairs\t-1\nnumber\t3\tpairs\t-2", "a second number row of '3' -> 'pairs'"),
+        ("letter\ta\tb\t-1\nletter\ta\tb\t-2", "a second letter row of 'a' -> 'b'"),
         ("keep\ta\ta\t-9", "a second keep row of 'a': leave one of the two out"),
         ("phrase\tc\td\t-1\nphrase\tc\td\t-2", "a second phrase row of 'c' -> 'd': leave one of the two out"),
         ("phrase\ta\tb\tminus one", "'minus one', expected a finite number"),
