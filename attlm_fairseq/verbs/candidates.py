@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.corrections.corrections import note_jackknifed
 from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
 from attlm_fairseq.nbest.corrections.spec import expand_for_tuning
 from attlm_fairseq.nbest.corrections.written import WORD_BY_WORD
@@ -34,7 +33,7 @@ def expanded_for_tuning(
     spec = run.candidates
     if not spec.anything:
         return lists
-    expanded, fold_of = expand_for_tuning(spec, lists, metric, folds if folds > 1 else FOLDS, groups)
+    expanded = expand_for_tuning(spec, lists, metric, folds if folds > 1 else FOLDS, groups)
     new = sum(len(nbest.hypotheses) for nbest in expanded) - sum(len(nbest.hypotheses) for nbest in lists)
     note(f"corrections: {new} new hypotheses in {len(lists)} lists")
     if unseen := _unseen(lists, expanded, metric):
@@ -46,9 +45,6 @@ def expanded_for_tuning(
             f"learn corrections {', '.join(ways)}"
         )
     warn_of_replaced_lm(spec, spec.digests())
-    table = spec.read_table() if fold_of is not None else None
-    if fold_of is not None and table is not None and spec.table is not None:
-        note_jackknifed(spec.table, table, lists, fold_of)
     if (phrases := spec.read_phrases()) is not None:
         note_phrases(phrases, lists, expanded)
     return expanded

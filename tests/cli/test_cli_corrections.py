@@ -368,6 +368,7 @@ def test_a_table_on_a_stream(folder: Path) -> None:
     expected = run("rescore", "dev.json", "--corrections", "c.tsv", "-o", "-").stdout
     for command in (
         ("tune", "dev.json", "--restarts", 1, "-o", "x.toml", "--corrections"),
+        ("tune", "train.json", "--restarts", 1, "-o", "x.toml", "--corrections"),
         ("corrections", "eval", "dev.json", "--table"),
         ("rescore", "dev.json", "-o", "-", "--corrections"),
     ):

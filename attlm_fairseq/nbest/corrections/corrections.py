@@ -288,7 +288,8 @@ def learn_corrections(
         pairs += align_list(hypotheses, nbest.references, text)
         written += [hypotheses] if text.steps else []
         texts += nbest.references
-        long += sum(len(text.words(line)) + 2 > MAX_WORDS for line in (*hypotheses, *nbest.references))
+        # a word has a character at least
+        long += sum(len(line) + 2 > MAX_WORDS and len(text.words(line)) + 2 > MAX_WORDS for line in (*hypotheses, *nbest.references))
         count += 1
     if not count:
         raise InputError("there are no lists to learn corrections from")

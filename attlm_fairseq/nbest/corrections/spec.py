@@ -11,7 +11,7 @@ import numpy as np
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream, sha256, sha256_of_folder
-from attlm_fairseq.nbest.corrections.corrections import Corrections, without_table
+from attlm_fairseq.nbest.corrections.corrections import Corrections, note_jackknifed, without_table
 from attlm_fairseq.nbest.corrections.corrector import Corrector
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
 from attlm_fairseq.nbest.corrections.jackknife import by_folds, folds_of
@@ -124,14 +124,14 @@ class CandidateSpec:
 
 def expand_for_tuning(
     spec: CandidateSpec, lists: Sequence[NbestList], metric: Metric | None = None, folds: int = FOLDS, groups: np.ndarray | None = None
-) -> tuple[list[NbestList], np.ndarray | None]:
+) -> list[NbestList]:
     """Expand lists with references so that weights can be tuned on them.
 
     If the table was learned from these lists, each list gets what is learned from the other folds (jackknifing; see
     ``folds_of``). If the table's LM was estimated from the references, so is the LM of each fold.
 
     Returns:
-        The lists, and the fold (N,) of each if they were jackknifed, else None.
+        The lists. A note says if they were jackknifed.
 
     Raises:
         InputError: a file of ``spec`` cannot be used, a list already has a score that candidates get, or a hypothesis
@@ -141,11 +141,12 @@ def expand_for_tuning(
     loaded = spec.load()
     table = spec.table
     if table is None or not loaded.needs_folds(table, lists):
-        return list(loaded.expand_all(lists, spec.candidates)), None
+        return list(loaded.expand_all(lists, spec.candidates))
 
     def learn(others: list[NbestList]) -> Callable[[list[NbestList]], Iterable[NbestList]]:
         corrections = loaded.learned_again(others, table)
         return lambda of_fold: corrections.expand_all(of_fold, spec.candidates)
 
     fold_of = folds_of(lists, folds, metric, groups)
-    return by_folds(lists, fold_of, learn), fold_of
+    note_jackknifed(table, loaded, lists, fold_of)
+    return by_folds(lists, fold_of, learn)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.corrections import learn_corrections
 from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS
 from attlm_fairseq.nbest.corrections.corrections import estimate_search_lm
@@ -66,14 +67,15 @@ def test_a_table_is_jackknifed_only_for_the_lists_that_taught_it(lists: list[Nbe
     rare = list_of(99, "fly boston to lhasa", "fly boston to la sierra")
     learn_corrections([*lists, rare, rare]).save(tmp_path / "c.tsv")
     spec = CandidateSpec(tmp_path / "c.tsv", candidates=5)
-    expanded, jackknifed = expand_for_tuning(spec, [*lists, rare], folds=3)
-    assert jackknifed is not None
-    assert sorted(set(jackknifed.tolist())) == [0, 1, 2]
+    with collected() as notes:
+        expanded = expand_for_tuning(spec, [*lists, rare], folds=3)
+    assert any("jack-knifing" in line for line in notes)
     assert "fly boston to la sierra" not in [hypothesis.text for hypothesis in expanded[-1].hypotheses]
     assert all(nbest.references[0] in [hypothesis.text for hypothesis in nbest.hypotheses] for nbest in expanded[:-1])
     others = [list_of(i, "fly boston to lhasa", f"fly boston to lhasa {word}") for i, word in enumerate(WORDS)]
-    expanded, jackknifed = expand_for_tuning(spec, others)
-    assert jackknifed is None
+    with collected() as notes:
+        expanded = expand_for_tuning(spec, others)
+    assert notes == []
     assert "fly boston to la sierra" in [hypothesis.text for hypothesis in expanded[0].hypotheses]
 
 
@@ -82,8 +84,7 @@ def test_a_given_lm_guides_every_fold_as_in_rescoring(lists: list[NbestList], tm
     estimate_search_lm(["fly boston to denver at one p m", "fly to dallas"], lm)
     learn_corrections(lists, lm=lm).save(tmp_path / "c.tsv")
     spec = CandidateSpec(tmp_path / "c.tsv", candidates=5)
-    jackknifed, is_so = expand_for_tuning(spec, lists, folds=3)
-    assert is_so is not None
+    jackknifed = expand_for_tuning(spec, lists, folds=3)
     for expanded, nbest in zip(jackknifed, lists, strict=True):
         rescored = {hypothesis.text: hypothesis.scores for hypothesis in spec.load().expand(nbest, 5).hypotheses}
         assert {hypothesis.text for hypothesis in nbest.hypotheses} <= rescored.keys()
