@@ -111,7 +111,8 @@ def test_totals_do_not_depend_on_the_order_of_weights_or_on_the_other_hypotheses
 def test_unknown_weight_lists_the_features(nbest):
     with pytest.raises(
         InputError,
-        match=r"^weight for 'LM', which is not a feature of list 'utt7'; its features are am, extra, lm, words, rank$",
+        match=r"^weight for 'LM', which is not a feature of list 'utt7'; its features are am, extra, lm, words, rank; "
+        r"give the LM or the --corrections that it was tuned with, or leave the weight out$",
     ):
         combine(nbest, {"am": 1.0, "LM": 0.3})
 
