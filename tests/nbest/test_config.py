@@ -230,6 +230,8 @@ def test_a_link_stays_a_link_and_a_pipe_is_not_read_first(tmp_path):
         ("[weights]\na = true", r"\[weights\] a = True"),
         ("[weigths]\na = 1", r"'weigths' is not a table; known are confidence, context, corrections, decision, fitting, lm"),
         ("weights = 3", r"`weights` is 3, expected a table"),
+        ("[tuning]\nlm = 5", r"`lm` is 5, expected a table \[tuning.lm\]"),
+        ("[tuning]\ncandidates = 5", r"`candidates` is 5, expected a table \[tuning.candidates\]"),
         ("[lm.x]", r"\[lm.x\] needs either `kenlm`, `checkpoint` or `mixture`"),
         ("[lm.x]\nkenlm = 'a'\ncheckpoint = 'b'", r"\[lm.x\] needs either"),
         ("[lm.x]\nkenlm = ['a', 'b']", r"\[lm.x\] kenlm = \['a', 'b'\], expected a file name"),

@@ -216,8 +216,8 @@ def read_config(path: Path) -> RunConfig:
     found = read_table({name: table for name, table in document.items() if name in TABLES}, TABLES, Place(path))
     tuning = as_table(document.get("tuning", {}), Place(path, "tuning"))
     tuned_on = checked(is_text, "a text, as `attlm tune` writes it")(tuning.get(TUNED_ON, ""), Place(path, "tuning", TUNED_ON))
-    tuned_with = as_table(tuning.get("lm", {}), Place(path, "tuning", "lm"))
-    candidates_with = as_table(tuning.get("candidates", {}), Place(path, "tuning", "candidates"))
+    tuned_with = as_table(tuning.get("lm", {}), Place(path, "tuning.lm"))
+    candidates_with = as_table(tuning.get("candidates", {}), Place(path, "tuning.candidates"))
     try:
         return RunConfig(**found, path=path, tuned_on=tuned_on, tuned_with=tuned_with, candidates_tuned_with=candidates_with)
     except InputError as error:
