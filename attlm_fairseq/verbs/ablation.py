@@ -66,10 +66,6 @@ def parts(names: Sequence[str], lms: Sequence[str], *, sparse: bool) -> Mapping[
     if scores and (sparse or len(scores) > MANY_SCORES):
         note(f"note: --ablation keeps the {len(scores)} scores of the lists")
         scores = []
-    of_differences = {name: differing_lms(name, lms) or () for name in names if differing_lms(name, lms)}
-    of_parts = {name: [name] for name in (*lms, *scores) if name in names} | {name: [*both] for name, both in of_differences.items()}
-    return {
-        part: [name for name in names if name == part or is_lm_feature(name, of) or name in of]
-        for part, of in of_parts.items()
-        if part not in kept
-    }
+    of_parts = {name: [name] for name in (*lms, *scores) if name in names}
+    of_parts |= {name: [*both] for name in names if (both := differing_lms(name, lms))}
+    return {part: [name for name in names if name in of or is_lm_feature(name, of)] for part, of in of_parts.items() if part not in kept}

@@ -94,7 +94,8 @@ def test_a_fixed_weight_is_left_out_too():
     assert [row.label for row in tuned.ablation[1:]] == ["without am", "without lm"]
 
 
-def test_parts():
+def test_parts(caplog):
+    caplog.set_level("INFO")
     names = ["am", "a", "b", "a_oov", "b_oov", "b_tokens", "a_minus_c", "words", "rank", *SCORES, "corrector"]
     lms = ["a", "b", "c", "corrector"]
     assert parts([], lms, sparse=False) == {}
@@ -105,7 +106,11 @@ def test_parts():
         "a_minus_c": ["a", "a_oov", "a_minus_c"],
         "am": ["am"],
     }
+    assert caplog.text == ""
+    assert parts(["a", "rank"], lms, sparse=True) == {"a": ["a"]}
+    assert caplog.text == "", "there is no score of the lists to keep"
     assert "am" not in parts(names, lms, sparse=True)
+    assert "note: --ablation keeps the 1 scores of the lists" in caplog.text
     many = [f"s{number}" for number in range(MANY_SCORES + 1)]
     assert list(parts([*many, "a"], lms, sparse=False)) == ["a"]
     assert list(parts([*many[1:], "a"], lms, sparse=False)) == ["a", *many[1:]]
