@@ -64,7 +64,7 @@ def parts(names: Sequence[str], lms: Sequence[str], *, sparse: bool) -> Mapping[
     # not the counts of an LM that `attlm jackknife` has scored with
     scores = [name for name in others if not any(is_lm_feature(name, [other]) for other in others)]
     if scores and (sparse or len(scores) > MANY_SCORES):
-        note(f"note: --ablation keeps the {len(scores)} scores of the lists")
+        note(f"note: --ablation keeps the scores of the lists ({len(scores)})")
         scores = []
     of_parts = {name: [name] for name in (*lms, *scores) if name in names}
     of_parts |= {name: [*both] for name in names if (both := differing_lms(name, lms))}

@@ -110,7 +110,7 @@ def test_parts(caplog):
     assert parts(["a", "rank"], lms, sparse=True) == {"a": ["a"]}
     assert caplog.text == "", "there is no score of the lists to keep"
     assert "am" not in parts(names, lms, sparse=True)
-    assert "note: --ablation keeps the 1 scores of the lists" in caplog.text
+    assert "note: --ablation keeps the scores of the lists (1)" in caplog.text
     many = [f"s{number}" for number in range(MANY_SCORES + 1)]
     assert list(parts([*many, "a"], lms, sparse=False)) == ["a"]
     assert list(parts([*many[1:], "a"], lms, sparse=False)) == ["a", *many[1:]]
