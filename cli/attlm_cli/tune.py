@@ -130,7 +130,7 @@ trust_options = grouped(
     "--ablation",
     is_flag=True,
     help="Also tune without each LM and without each score of the lists, and compare the cross-validated answers with those of all. "
-    "Takes as long as tuning, once for each.",
+    "The search for weights is run again for each.",
 )
 @seed_option
 @result_options

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
+from limits import limited
 from lm_files import VARIANTS, write_arpa, write_checkpoint, write_dictionary
 from safetensors.torch import load_file, save_file
 
@@ -220,12 +221,8 @@ def test_an_existing_folder_is_not_touched_and_an_error_leaves_none(tmp_path, fo
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path):
     """A limit on the size of files stands for it: to the program it is the same, but for the number of the error."""
     checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
-    try:
+    with limited(resource.RLIMIT_FSIZE, 4000):
         result = CliRunner().invoke(main, ["export", str(checkpoint), str(tmp_path / "exported")])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert result.exit_code == 2, result.exception
     assert result.stderr == f"attlm: error: {tmp_path / 'exported'}: cannot be written: File too large\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dict.txt", "lm.pt"]

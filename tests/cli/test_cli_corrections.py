@@ -217,6 +217,16 @@ def test_an_lm_of_the_references_is_told(folder: Path) -> None:
     assert "has seen the references" in run("tune", "train.json", "--kenlm", "seen.arpa", "--restarts", 1).stderr
 
 
+def test_a_table_without_its_lm_says_what_to_do(folder: Path) -> None:
+    run("tune", "dev.json", "--corrections", "c.tsv", "--restarts", 1)
+    (folder / "alone.tsv").write_text((folder / "c.tsv").read_text().replace("= c.arpa", "= none.arpa"))
+    for command in (("tune", "dev.json", "-o", "x.toml"), ("rescore", "dev.json", "-o", "x.json"), ("eval", "dev.json")):
+        told = refused(*command, "--config", "attlm.toml", "--corrections", "alone.tsv")
+        assert "alone.tsv: its LM" in told
+        assert "is not there: mend the line '# lm =', or learn again" in told
+    assert "alone.tsv: its LM" in refused("corrections", "eval", "dev.json", "--table", "alone.tsv")
+
+
 def test_refused_in_one_line(folder: Path) -> None:
     (folder / "text.tsv").write_text("a\tb\n")
     (folder / "empty.txt").write_text("")

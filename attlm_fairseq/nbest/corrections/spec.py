@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -91,7 +92,7 @@ class CandidateSpec:
         found = {}
         if self.table is not None and not is_stream(str(self.table)):
             found["table"] = sha256(self.table)
-            if (lm := read_table(self.table).lm) is not None:
+            if (lm := read_table(self.table).lm) is not None and os.path.isfile(lm):  # noqa: PTH113 - as ``Corrections.load``, which says more
                 found["search_lm"] = sha256(lm)
         if self.corrector is not None and self.corrector.exists():  # else it is a name in the cache of Hugging Face
             found["corrector"] = sha256_of_folder(self.corrector) if self.corrector.is_dir() else sha256(self.corrector)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from limits import limited
 
 from attlm_fairseq.errors import InputError, visible
 from attlm_fairseq.files import HEAD
@@ -256,32 +257,23 @@ def test_ids_that_programs_cannot_read_are_no_names_of_files(name, tmp_path):
 @pytest.mark.parametrize("format_name", ["espnet", "kaldi", "srilm"])
 def test_more_files_than_may_be_open_are_told_of_and_the_folder_is_the_users(format_name, tmp_path):
     hypotheses = [Hypothesis(f"a{place}", {"score": -1.0, **{f"s{number}": 1.0 for number in range(80)}}) for place in range(80)]
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 30, limits[1]))
-    try:
-        if format_name == "srilm":  # one file after the other
-            write_nbest([NbestList("1", hypotheses)], FOLDER_FORMATS["srilm"], str(tmp_path / "out"))
-            return
-        with pytest.raises(
-            InputError, match=r"cannot be written: Too many open files: the system allows .*or use a format with one file"
-        ) as told:
+    few = len(list(Path("/proc/self/fd").iterdir())) + 30
+    if format_name == "srilm":  # one file after the other
+        with limited(resource.RLIMIT_NOFILE, few):
             write_nbest([NbestList("1", hypotheses)], FOLDER_FORMATS[format_name], str(tmp_path / "out"))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        return
+    message = r"cannot be written: Too many open files: the system allows .*or use a format with one file"
+    with limited(resource.RLIMIT_NOFILE, few), pytest.raises(InputError, match=message) as told:
+        write_nbest([NbestList("1", hypotheses)], FOLDER_FORMATS[format_name], str(tmp_path / "out"))
     assert str(told.value).startswith(f"{tmp_path / 'out'}: ")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_written_whole_is_called_as_the_user_called_it(tmp_path):
     hypotheses = [Hypothesis("a" * 3000, {"acoustic": -1.0})]
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     for format_name in ("espnet", "kaldi", "srilm"):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-        try:
-            with pytest.raises(InputError, match="out: cannot be written: File too large") as told:
-                write_nbest([NbestList("1", hypotheses)], FOLDER_FORMATS[format_name], str(tmp_path / "out"))
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        with limited(resource.RLIMIT_FSIZE, 1000), pytest.raises(InputError, match="out: cannot be written: File too large") as told:
+            write_nbest([NbestList("1", hypotheses)], FOLDER_FORMATS[format_name], str(tmp_path / "out"))
         assert str(told.value).startswith(f"{tmp_path / 'out'}: ")
         assert not list(tmp_path.iterdir())
 
