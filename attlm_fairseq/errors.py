@@ -10,12 +10,13 @@ from typing import cast
 MAX_MESSAGE = 2000  # characters
 SHOWN_WORDS = 8  # of a sentence in a message
 _SEPARATOR = re.compile(r"[ \t\n\v\f\r]")  # what separates words for KenLM; other white space is part of a word
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # C0, DEL and C1
+TURNS = "\u202a-\u202e\u2066-\u2069"  # of a character class: what turns the direction of the text after it
+_CONTROL = re.compile(rf"[\x00-\x1f\x7f-\x9f\u2028\u2029{TURNS}]")  # and C0, DEL, C1, separators of lines and paragraphs
 
 
 def visible(text: str) -> str:
-    """Return the text with each control character as ``\\xNN``: a terminal would execute those in ids, names or words from files."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    """Return the text with each control character as ``\\xNN`` or ``\\uNNNN``: a terminal would execute those in ids, names or words."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}" if found[0] > "\xff" else f"\\x{ord(found[0]):02x}", text)
 
 
 def shown(value: object) -> str:

@@ -75,7 +75,7 @@ class ClozeAnswers:
             for place, question in enumerate(self.questions)
         ]
         systems = [row_record(row) for row in self.rows]
-        return {"questions": len(self.questions), "systems": systems, "unknown answers": self.unknown, "answers": questions}
+        return {"questions": len(self.questions), "systems": systems, "unknown_answers": self.unknown, "answers": questions}
 
 
 @dataclass

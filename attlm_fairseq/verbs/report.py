@@ -112,9 +112,9 @@ def row_record(row: Row) -> dict[str, Any]:
     if row.comparison is not None:
         difference, p_value = row.comparison.difference, None if row.in_sample else row.comparison.p_value
         record["difference"] = round(difference.score, 4)
-        if p_value is not None:  # on the lists tuned on, an interval would say as little
+        if p_value is not None:  # in-sample, an interval would say as little
             record |= {"difference_low": finite(difference.low), "difference_high": finite(difference.high)}
         record["p"] = None if p_value is None else round(p_value, 6)
         if row.p_holm is not None:
             record["p_holm"] = round(row.p_holm, 6)
-    return record | ({"tuned on these lists": True} if row.in_sample else {}) | ({"folds": row.folds} if row.folds else {})
+    return record | ({"in_sample": True} if row.in_sample else {}) | ({"folds": row.folds} if row.folds else {})

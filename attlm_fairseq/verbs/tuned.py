@@ -112,7 +112,7 @@ class Tuned:
             "decision": {"rule": self.config.decision.rule, "scale": self.config.decision.scale},
             "gain": self.gain,
             "strength": self.strength,
-            "tuned weights": self.system.result.weights,
+            "tuned_weights": self.system.result.weights,
             "influence": {name: round(share, 6) for name, share in influence.items()},
             "scales": {rule: self.system.decision.scale_of(rule) for rule in self.rules},
             "systems": list(map(row_record, self.rows)),

@@ -185,7 +185,7 @@ def _as_dict(found: Usage, count: int) -> dict[str, object]:
         "lists": found.lists,
         "words": found.words,
         "errors": found.errors_before,
-        "errors corrected": found.errors_after,
+        "errors_corrected": found.errors_after,
         "corrections": [
             {
                 "kind": use.kind,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attlm_fairseq.errors import UnknownFormatError, visible
+from attlm_fairseq.errors import TURNS, UnknownFormatError, visible
 from attlm_fairseq.messages import LOGGER
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def echo_table(table: object) -> None:
     click.echo(_visible_lines(str(table)))
 
 
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and end of line
+_CONTROLS = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{TURNS}]")  # all but tab and end of line
 
 
 def _visible_lines(text: str) -> str:

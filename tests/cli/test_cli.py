@@ -472,19 +472,19 @@ def test_an_lm_that_gives_probability_0_has_no_perplexity(folder):
 
 
 def test_control_characters_of_the_data_do_not_reach_the_terminal(folder):
-    lists = json.dumps([{"input": ["the cat", "a cat"], "output": "the cat", "a\x1b[31m\x07\x9b_score": [-1.0, -2.0]}])
+    lists = json.dumps([{"input": ["the cat", "a cat"], "output": "the cat", "a\x1b[31m\x07\x9b\u202e_score": [-1.0, -2.0]}])
     (folder / "n\x1b[31m.json").write_text(lists)
     message = refused("rescore", "n\x1b[31m.json", "--weight", "other=1")
     assert message.startswith(r"attlm: error: n\x1b[31m.json:")
-    assert r"a\x1b[31m\x07\x9b" in message
+    assert r"a\x1b[31m\x07\x9b\u202e" in message
     warning = run("ppl", "-", "--kenlm", "lm.arpa", stdin="x\x1b[2J\x7f\x9by\n").stderr
     assert r"Most often: x\x1b[2J\x7f\x9by (1)" in warning
-    lists = [{**nbest, "a\x1b[31m\x07\x9b_score": nbest["am_score"]} for nbest in json.loads((folder / "dev.json").read_text())]
+    lists = [{**nbest, "a\x1b[31m\x07\x9b\u202e_score": nbest["am_score"]} for nbest in json.loads((folder / "dev.json").read_text())]
     (folder / "dev.json").write_text(json.dumps(lists))
     for command in (["tune", "--strength", 1, "--without", "am_score"], ["tune", "--no-gain", "fail"], ["eval", "--kenlm", "lm.arpa"]):
         result = CliRunner().invoke(main, [command[0], "dev.json", *map(str, command[1:])])
-        assert not set(result.stdout + result.stderr) & set("\x1b\x07\x9b"), command
-        assert r"a\x1b[31m\x07\x9b" in result.stdout + result.stderr or command[0] == "eval"
+        assert not set(result.stdout + result.stderr) & set("\x1b\x07\x9b\u202e"), command
+        assert r"a\x1b[31m\x07\x9b\u202e" in result.stdout + result.stderr or command[0] == "eval"
 
 
 def test_sampled_control_characters_are_shown_on_a_terminal_and_kept_in_a_file(folder):

@@ -42,7 +42,7 @@ def test_learn_show_eval(folder: Path) -> None:
     assert "onepm -> one p m" in run("corrections", "show", "c.tsv", "-n", "200").stdout
     for options in ((), ("--table", "c.tsv")):
         found = json.loads(run("corrections", "eval", "dev.json", "--json", *options).stdout)
-        assert found["errors corrected"] < found["errors"]
+        assert found["errors_corrected"] < found["errors"]
         assert sum(use["right"] for use in found["corrections"]) > sum(use["wrong"] for use in found["corrections"])
     assert "right wrong neutral" in run("corrections", "eval", "dev.json").stdout
 
@@ -64,10 +64,10 @@ def test_lists_that_taught_the_table_get_no_p(folder: Path) -> None:
     run("tune", "dev.json", "--corrections", "c.tsv", "--restarts", 1)
     told = "the corrections were learned from these lists: they look too good, so there is no p"
     assert told in (seen := run("eval", "train.json", "--config", "attlm.toml")).stderr
-    assert re.search("^rescored, max .*on the lists tuned on$", seen.stdout, re.MULTILINE)
+    assert re.search("^rescored, max .*in-sample$", seen.stdout, re.MULTILINE)
     run("tune", "dev.json", "--lm", "lm.pt", "--corrections", "c.tsv", "--restarts", 1, "-o", "lm.toml")
     alone = run("eval", "train.json", "--config", "lm.toml").stdout
-    assert re.search("^lm alone .*on the lists tuned on$", alone, re.MULTILINE)
+    assert re.search("^lm alone .*in-sample$", alone, re.MULTILINE)
     others = run("eval", "dev.json", "--config", "attlm.toml")
     assert "the corrections" not in others.stderr
     run("rescore", "train.json", "-o", "out.json")
@@ -264,7 +264,7 @@ def test_folds_keep_the_lists_of_a_group_together(folder: Path) -> None:
     Path("lists.jsonl").write_text("".join(f"{json.dumps(nbest)}\n" for nbest in lists))
     by_document = ("--folds-by", r"id:^(\w+)-")
     found = [json.loads(run("corrections", "eval", "lists.jsonl", "--json", *options).stdout) for options in ((), by_document)]
-    assert [of_way["errors corrected"] for of_way in found] == [0, found[0]["errors"]]
+    assert [of_way["errors_corrected"] for of_way in found] == [0, found[0]["errors"]]
 
     run("jackknife", "lists.jsonl", "--texts", "texts", *by_document, "-o", "jackknifed.jsonl")
     texts = [path.read_text() for path in sorted(Path("texts").iterdir())]

@@ -48,7 +48,7 @@ def rows_of(output: str) -> dict[str, list[str]]:
     """Label -> score, lower, upper, difference, p or what stands for it."""
     found = {}
     for line in output.splitlines():
-        compared = r"([+-][\d.]+)(?: \([+-][\d.]+ \.\. [+-][\d.]+\))?, (?:p [=<] )?([\d.]+|on the lists tuned on)"
+        compared = r"([+-][\d.]+)(?: \([+-][\d.]+ \.\. [+-][\d.]+\))?, (?:p [=<] )?([\d.]+|in-sample)"
         if match := re.match(rf"(.+?) +([\d.]+)  ([\d.]+) \.\. ([\d.]+)(?: +{compared})?$", line):
             found[match[1]] = list(match.groups()[1:])
     return found
@@ -66,7 +66,7 @@ def test_a_real_gain_is_written_and_told(lists):
     ]
     assert rows["input 1-best"][3:] == rows["oracle"][3:] == [None, None]
     for name in ("tuned", "mbr-wer", "consensus"):  # on the lists that they were tuned on, anything is significant
-        assert rows[name][4] == "on the lists tuned on"
+        assert rows[name][4] == "in-sample"
         assert 0 < float(rows[f"{name}, 5-fold"][4]) <= 1
     assert float(rows["tuned, 5-fold"][3]) < 0
     assert float(rows["tuned, 5-fold"][4]) <= 0.05
@@ -113,7 +113,7 @@ def test_weights_that_are_not_trusted_can_be_used_without_another_run(lists):
     assert options == [part for name, weight in record["tuned_weights"].items() if weight for part in ("--weight", f"{name}={weight:g}")]
     found = json.loads(result.stdout)
     assert found["strength"] == 0
-    assert found["tuned weights"] == record["tuned_weights"]
+    assert found["tuned_weights"] == record["tuned_weights"]
     assert "total = " in run("rescore", "once.json", *options, "-o", "out.json").stderr
 
 
@@ -312,9 +312,9 @@ def test_weights_get_no_p_on_the_lists_that_they_were_tuned_on(lists):
     for name, same in (("same.json", True), ("other.json", False)):
         result = run("eval", name, "--config", "attlm.toml", "--metric", "cer", "--report", "eval.html")
         p_value = rows_of(result.stdout)["rescored, max"][4]
-        assert (p_value == "on the lists tuned on") is same
+        assert (p_value == "in-sample") is same
         text = (lists / "eval.html").read_text()
-        assert (f"note: {told}" in result.stderr) is (told.capitalize() in text) is ("on the lists tuned on" in text) is same
+        assert (f"note: {told}" in result.stderr) is (told.capitalize() in text) is ("in-sample" in text) is same
     own = [option for name in read_config(lists / "attlm.toml").weights for option in ("--weight", f"{name}=3")]
     assert told not in run("eval", "same.json", "--config", "attlm.toml", *own).stderr
     text = (lists / "attlm.toml").read_text()

@@ -122,7 +122,7 @@ def test_every_command_scores_as_the_library_does(files, tmp_path, monkeypatch, 
     events = sum(len(text.split()) + ends for text in TEXTS)
     assert math.log(ppl["ppl"]) == pytest.approx(-sum(expected.values()) / events, abs=1e-4)
     tuned = run("tune", "lists", *lm, "--folds", "0", "--strength", "1", "--json", "-o", "attlm.toml")
-    assert "lm" in json.loads(tuned.stdout)["tuned weights"]
+    assert "lm" in json.loads(tuned.stdout)["tuned_weights"]
     written = json.loads(run("rescore", "lists").stdout.splitlines()[0])["hyps"]
     assert {hypothesis["text"]: hypothesis["scores"]["lm"] for hypothesis in written} == pytest.approx(expected, abs=1e-4)
     other = write_arpa(tmp_path / "other.arpa", WORDS, seed=9)

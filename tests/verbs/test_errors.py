@@ -38,8 +38,8 @@ def test_errors_are_counted_for_each_system(folder):
     Path("refs").write_text("u0 the cat sat on the mat\nu1 dog ran\n")
     found = attlm.evaluate(FIRST, REFERENCES, {"other": OTHER})
     assert {label: counts.as_dict() for label, counts in found.errors().items()} == {
-        "input 1-best": {"substitutions": 1, "deletions": 2, "insertions": 1, "length": 8, "lists with errors": 2},
-        "other": {"substitutions": 0, "deletions": 0, "insertions": 2, "length": 8, "lists with errors": 1},
+        "input 1-best": {"substitutions": 1, "deletions": 2, "insertions": 1, "length": 8, "lists_with_errors": 2},
+        "other": {"substitutions": 0, "deletions": 0, "insertions": 2, "length": 8, "lists_with_errors": 1},
     }
     printed = run("eval", "first", "other", "--refs", "refs", "--errors", "errors.tsv", "--report", "page.html").stdout
     assert "first 1 2 1 8 2 of 2 (100.0%)" in " ".join(printed.split())

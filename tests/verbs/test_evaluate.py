@@ -13,7 +13,7 @@ from cli_runs import refused, run
 
 import attlm_fairseq as attlm
 from attlm_fairseq.nbest.metrics import make_metric
-from attlm_fairseq.nbest.statistics.bootstrap import PairedComparison, confidence_interval, paired_test, summed
+from attlm_fairseq.nbest.statistics.bootstrap import Interval, PairedComparison, confidence_interval, paired_test, summed
 from attlm_fairseq.nbest.statistics.calibration import Calibration, calibration_error, reliability
 from attlm_fairseq.nbest.statistics.evaluation import Row, compare, holm, of_holm
 from attlm_fairseq.nbest.statistics.table import as_table
@@ -121,6 +121,12 @@ def test_several_differences_are_corrected_by_holm():
     assert "Holm" not in as_table(rows[:2], WER, "against")
 
 
+def test_a_difference_that_is_rounded_to_0_has_a_plus():
+    small = PairedComparison(Interval(-0.004, -0.01, -0.0, 0.95), 0.5)
+    table = as_table([Row("a", Interval(1.0, 0.0, 2.0, 0.95)), Row("b", Interval(0.996, 0.0, 2.0, 0.95), small)], WER, "against")
+    assert table.endswith("+0.00 (-0.01 .. +0.00), p = 0.500")
+
+
 def test_lists_that_weights_have_seen_in_part_give_a_warning(lists):
     items = Path("first.jsonl").read_text().splitlines(keepends=True)
     for name, some in (("tuned.jsonl", items[:15]), ("few.jsonl", items[37:])):
@@ -149,4 +155,4 @@ def test_confidences_on_lists_that_the_weights_saw_say_so(lists):
     seen = run("eval", "first.jsonl", "--config", "attlm.toml", "--confidence").stdout
     assert "5 in all; the weights saw these lists: expect other figures elsewhere)" in seen
     record = json.loads(run("eval", "first.jsonl", "--config", "attlm.toml", "--confidence", "--json").stdout)
-    assert record["confidence"]["tuned on these lists"] is True
+    assert record["confidence"]["in_sample"] is True

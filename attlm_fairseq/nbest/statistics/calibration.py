@@ -205,7 +205,7 @@ class Calibration:
             "nce": self.nce and round(self.nce, 6),
             "ece": round(self.ece, 6),
             "ece_if_exact": round(self.ece_if_exact, 6),
-            **({"tuned on these lists": True} if self.weights_saw else {}),
+            **({"in_sample": True} if self.weights_saw else {}),
         }
         fitted: dict[str, Any] = {"folds": self.folds} if self.confidence is None else asdict(self.confidence)
         return found | fitted | {"bins": bins}

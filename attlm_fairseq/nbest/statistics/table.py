@@ -49,7 +49,7 @@ class ErrorCounts:
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts as a JSON-serialisable dictionary."""
-        return {**self.edits._asdict(), "lists with errors": self.wrong}
+        return {**self.edits._asdict(), "lists_with_errors": self.wrong}
 
 
 def error_table(counts: Mapping[str, ErrorCounts], unit: str) -> str:
@@ -63,16 +63,21 @@ def error_table(counts: Mapping[str, ErrorCounts], unit: str) -> str:
     return tabulate(rows, head, "plain", disable_numparse=True, colalign=("left", "right", "right", "right", "right", "right"))
 
 
+def _signed(value: float, decimals: int) -> str:
+    """Return a difference with its sign; one that is rounded to 0 has a plus."""
+    return f"{round(value, decimals) + 0.0:+.{decimals}f}"
+
+
 def _cells(row: Row, decimals: int) -> tuple[str, str, str, str]:
     compared = ""
     if row.comparison:
         difference = row.comparison.difference
-        compared = f"{difference.score:+.{decimals}f}"
+        compared = _signed(difference.score, decimals)
         if row.in_sample:
-            compared += ", on the lists tuned on"
+            compared += ", in-sample"
         else:
             if row.is_bounded:
-                compared += f" ({difference.low:+.{decimals}f} .. {difference.high:+.{decimals}f})"
+                compared += f" ({_signed(difference.low, decimals)} .. {_signed(difference.high, decimals)})"
             compared += f", p {'' if row.p_text.startswith('<') else '= '}{row.p_text}"
     low, high = f"{row.interval.low:.{decimals}f}", f"{row.interval.high:.{decimals}f}"
     return row.label, f"{row.interval.score:.{decimals}f}", f"{low} .. {high}", compared
