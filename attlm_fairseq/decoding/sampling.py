@@ -16,7 +16,8 @@ from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, PAD, UNK
 from attlm_fairseq.decoding.incremental_lm import IncrementalLM
 from attlm_fairseq.decoding.sampling_options import SamplingOptions
 
-BATCH = 64  # sentences drawn together; fixed, so that the n-th sentence of a seed does not depend on their number
+BATCH = 256  # sentences drawn together; fixed, so that the n-th sentence of a seed does not depend on their number
+ROWS = 64  # distributions in float64 at a time
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def sample_batch(lm: IncrementalLM, count: int, prefix: Sequence[str], options: 
     for _ in range(options.max_words - len(prefix)):
         uniform = torch.rand(BATCH, generator=random, dtype=torch.float64)
         tokens = choose(log_probs.cpu(), uniform[active], options)
-        scores[active] += log_probs.cpu()[torch.arange(len(tokens)), tokens].double()
+        scores[active] += log_probs.gather(1, tokens.unsqueeze(1).to(log_probs.device)).squeeze(1).double().cpu()
         for row, token in zip(active.tolist(), tokens.tolist(), strict=True):
             if token == EOS:
                 ended[row] = True
@@ -74,20 +75,29 @@ def sample_batch(lm: IncrementalLM, count: int, prefix: Sequence[str], options: 
 
 def choose(log_probs: Tensor, uniform: Tensor, options: SamplingOptions) -> Tensor:
     """Return one token id per row (N,), given natural-log probabilities (N, V) and random numbers in [0, 1) (N,)."""
-    log_probs = log_probs.double()
+    chunks = zip(log_probs.split(ROWS), uniform.split(ROWS), strict=True)
+    return torch.cat([_choose(rows.double(), numbers, options) for rows, numbers in chunks])
+
+
+def _choose(log_probs: Tensor, uniform: Tensor, options: SamplingOptions) -> Tensor:
     log_probs[:, [BOS, PAD] if options.unknown else [BOS, PAD, UNK]] = -math.inf
     if options.temperature == 0:
         return log_probs.argmax(dim=1)
-    values, tokens = log_probs.sort(dim=1, descending=True, stable=True)
-    probabilities = torch.softmax((values - values[:, :1]) / options.temperature, dim=1)  # the largest is 0 at any temperature
+    best = log_probs.amax(dim=1, keepdim=True)
+    probabilities = torch.softmax((log_probs - best) / options.temperature, dim=1)  # the largest is 0 at any temperature
+    if not options.top_k and options.top_p == 1:
+        return _at(probabilities, uniform)
+    probabilities, tokens = probabilities.sort(dim=1, descending=True, stable=True)
     if options.top_k:
         probabilities[:, options.top_k :] = 0.0
     cumulative = probabilities.cumsum(dim=1)
-    total = cumulative[:, -1:]
-    probabilities[cumulative - probabilities >= options.top_p * total] = 0.0  # likelier words already reach top_p
-    if options.top_p == 1:
-        probabilities[cumulative - probabilities >= total] = 0.0
+    probabilities[cumulative - probabilities >= options.top_p * cumulative[:, -1:]] = 0.0  # likelier words already reach top_p
+    return tokens.gather(1, _at(probabilities, uniform).unsqueeze(1)).squeeze(1)
+
+
+def _at(probabilities: Tensor, uniform: Tensor) -> Tensor:
+    """Return the place (N,) of each row's number in the cumulative distribution. Places of probability 0 are never returned."""
     cumulative = probabilities.cumsum(dim=1)
-    places = torch.searchsorted(cumulative, (uniform * cumulative[:, -1]).unsqueeze(1), right=True).squeeze(1)
-    last = (probabilities > 0).sum(dim=1) - 1  # rounding must not select a word that was removed
-    return tokens.gather(1, torch.minimum(places, last).unsqueeze(1)).squeeze(1)
+    total = cumulative[:, -1]
+    below = torch.minimum(uniform * total, total.nextafter(total.new_zeros(())))  # rounding must not reach the sum
+    return torch.searchsorted(cumulative, below.unsqueeze(1), right=True).squeeze(1)

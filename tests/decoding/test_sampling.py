@@ -35,7 +35,7 @@ def run(*arguments: object, code: int = 0):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_scores_are_those_of_the_scorer(tmp_path, family):
     path = write_checkpoint(tmp_path / "lm.pt", WORDS, _name=family)
-    samples = list(sample_sentences(DecoderLM.load(path), 70, prefix=["a", "zebra"], options=SamplingOptions(max_words=8, unknown=True)))
+    samples = list(sample_sentences(DecoderLM.load(path), 270, prefix=["a", "zebra"], options=SamplingOptions(max_words=8, unknown=True)))
     assert {sample.ended for sample in samples} == {True, False}
     for sample, score in zip(samples, NeuralScorer.load([path]).score([sample.words for sample in samples]), strict=True):
         assert sample.words[:2] == ("a", "zebra")
@@ -92,10 +92,10 @@ def test_unknown_words_are_drawn_only_on_request(path):
 
 def test_the_same_for_a_seed_however_many(path):
     lm = DecoderLM.load(path)
-    samples = list(sample_sentences(lm, 150, seed=3))
-    assert samples == list(sample_sentences(lm, 150, seed=3))
-    assert [drawn.words for drawn in samples[:70]] == [drawn.words for drawn in sample_sentences(lm, 70, seed=3)]
-    assert samples != list(sample_sentences(lm, 150, seed=4))
+    samples = list(sample_sentences(lm, 600, seed=3))
+    assert samples == list(sample_sentences(lm, 600, seed=3))
+    assert [drawn.words for drawn in samples[:300]] == [drawn.words for drawn in sample_sentences(lm, 300, seed=3)]
+    assert samples != list(sample_sentences(lm, 600, seed=4))
     assert list(sample_sentences(lm, 0)) == []
     assert isinstance(samples[0], Sample)
     of_file = [drawn.words for drawn in attlm.sample(path, 3, "the", seed=3)]
