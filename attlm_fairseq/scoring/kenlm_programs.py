@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -35,19 +36,25 @@ def find_program(name: str, sibling: Path | None = None) -> Path:
     Raises:
         InputError: the program has to be built, and a tool is missing or the build fails.
     """
-    cached = cache_folder() / "bin" / name
-    places = [sibling and sibling.parent / name, shutil.which(name), Path(sys.executable).parent / name, cached]
-    for place in places:
+    for place in (sibling and sibling.parent / name, shutil.which(name), Path(sys.executable).parent / name):
         if place and Path(place).is_file():
             return Path(place)
-    print(f"attlm: KenLM's {name} is not on PATH; building it once into {cached.parent} (a minute or two)", file=sys.stderr)
-    build_programs(cache_folder())
+    cached = cache_folder() / "bin" / name
+    if not cached.is_file():
+        print(f"attlm: KenLM's {name} is not on PATH; building it once into {cached.parent} (a minute or two)", file=sys.stderr)
+        build_programs(cache_folder())
     return cached
 
 
 def cache_folder() -> Path:
-    """Return the folder of the programs that this package builds for itself: one for each version of KenLM."""
-    cache = os.environ.get("ATTLM_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attlm"
+    """Return the folder of the programs that this package builds for itself: one for each version of KenLM.
+
+    Raises InputError if no variable names one, and the user has no home folder.
+    """
+    try:
+        cache = os.environ.get("ATTLM_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attlm"
+    except RuntimeError:
+        raise InputError("KenLM's lmplz is not on PATH, and there is no home folder to build it in: set ATTLM_CACHE to a folder") from None
     return Path(cache) / SOURCE.replace("==", "-")
 
 
@@ -130,7 +137,7 @@ def _copy_libraries(program: Path, boost: Path, target: Path) -> None:
         ["ldd", str(program)], env={**os.environ, "LD_LIBRARY_PATH": str(boost)}, stdout=subprocess.PIPE, text=True, check=True
     ).stdout
     target.mkdir(parents=True, exist_ok=True)
-    for path in (word for word in linked.split() if word.startswith(str(boost))):
+    for path in re.findall(rf"=> ({re.escape(str(boost))}/.+) \(0x", linked):
         shutil.copy(path, target)
 
 

@@ -137,3 +137,24 @@ def test_a_cache_that_cannot_be_written_is_said(tools, machine, monkeypatch):
     monkeypatch.setenv("ATTLM_CACHE", str(machine / "file"))
     with pytest.raises(InputError, match="set ATTLM_CACHE"):
         find_program("lmplz")
+
+
+def test_a_user_without_a_home_needs_none_for_programs_on_path(machine, monkeypatch):
+    """A container's user without an entry in /etc/passwd."""
+    for name in ("ATTLM_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("Could not determine home directory.")))
+    with pytest.raises(InputError, match="there is no home folder to build it in: set ATTLM_CACHE"):
+        find_program("lmplz")
+    assert find_program("lmplz", sibling=write_program(machine / "lmplz")) == machine / "lmplz"
+
+
+def test_libraries_are_copied_from_a_folder_with_a_space(machine, monkeypatch):
+    boost, target = machine / "my cache" / "lib", machine / "target"
+    boost.mkdir(parents=True)
+    (boost / "libboost_thread.so.1").write_text("library")
+    lines = f"\tlinux-vdso.so.1 (0x1)\n\tlibboost_thread.so.1 => {boost}/libboost_thread.so.1 (0x2)\n\tlibc.so.6 => /lib/libc.so.6 (0x3)\n"
+    write_program(machine / "path" / "ldd", f"#!/bin/sh\ncat <<'END'\n{lines}END\n")
+    monkeypatch.setenv("PATH", f"{machine / 'path'}:/usr/bin:/bin")
+    kenlm_programs._copy_libraries(machine / "lmplz", boost, target)
+    assert [path.name for path in target.iterdir()] == ["libboost_thread.so.1"]
