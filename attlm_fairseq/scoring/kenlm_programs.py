@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib.util
 import os
 import re
 import shutil
@@ -67,6 +68,8 @@ def build_programs(folder: Path) -> None:
         InputError: a tool is missing, or the build fails; the message holds the tool's last words.
     """
     missing = [what for tool, what in TOOLS.items() if not shutil.which(tool)]
+    if not importlib.util.find_spec("pip"):  # uv's environments have none
+        missing.append("pip (`python -m ensurepip`)")
     if missing:
         raise InputError(
             f"KenLM's lmplz is not on PATH, and building it needs {', '.join(missing)}: install them (Debian, Ubuntu: apt-get install "

@@ -150,7 +150,9 @@ class Commands(cloup.Group):
                 return super().main(*arguments, **options)
         except OSError as error:  # a full disk, a name that is too long, a device that has gone
             where = error.filename or ("standard output or a temporary file" if error.errno == errno.ENOSPC else "")
-            OneLineError(f"{where}{': ' if where else ''}cannot be read or written: {error.strerror or error}").show()
+            reason = error.strerror or str(error)
+            ways = "; set TMPDIR to a folder that can be written" if "temporary directory" in reason else ""
+            OneLineError(f"{where}{': ' if where else ''}cannot be read or written: {reason}{ways}").show()
             sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - at exit Python would try again to flush to the full disk
             sys.exit(OneLineError.exit_code)
         except MemoryError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -388,3 +389,11 @@ def test_a_table_on_a_stream(folder: Path) -> None:
         shown = run(*command, f"/dev/fd/{read}").stdout
         os.close(read)
     assert shown == expected
+
+
+def test_a_machine_without_a_temporary_folder_is_told_how_to_name_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr("tempfile.mkdtemp", gone)
+    assert refused("corrections", "train.json", "-o", "d.tsv").endswith("; set TMPDIR to a folder that can be written")

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import symtable
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 def wheel(tmp_path_factory) -> zipfile.ZipFile:
     """Built from a copy, so that nothing of an earlier build gets in and none of this one stays in the checkout."""
     source = tmp_path_factory.mktemp("source")
-    for name in ("setup.py", "pyproject.toml", "LICENSE"):
+    for name in ("setup.py", "pyproject.toml", "LICENSE", "MANIFEST.in"):
         shutil.copy(ROOT / name, source)
     for name in ("attlm_fairseq", "cli"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -59,6 +60,20 @@ def test_wheel_holds_every_file_of_the_package_and_nothing_else(wheel):
     files.remove(ROOT / "attlm_fairseq" / "README.md")
     expected = {path.relative_to(ROOT).as_posix().removeprefix("cli/") for path in files}
     assert {name for name in wheel.namelist() if ".dist-info/" not in name} == expected
+
+
+def test_the_source_distribution_is_enough_for_tests_and_docs(tmp_path):
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    for name in tracked:
+        (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / "source" / name)
+    command = [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", tmp_path / "dist"]
+    subprocess.run(command, check=True, cwd=tmp_path / "source", capture_output=True)
+    [path] = (tmp_path / "dist").iterdir()
+    with tarfile.open(path) as packed:
+        held = {member.name.partition("/")[2] for member in packed if member.isfile()}
+    assert {name for name in tracked if not name.startswith(".")} <= held
+    assert not [name for name in held if name.endswith((".pyc", ".pt"))]
 
 
 def test_metadata(wheel):

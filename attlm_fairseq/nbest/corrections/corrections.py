@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -70,6 +71,14 @@ def note_jackknifed(path: Path, table: Table, lists: Sequence[NbestList], fold_o
         )
 
 
+class _Folder:
+    """A temporary folder that goes with this object. Python's own warns when it goes in this way."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="attlm-corrections-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
 @dataclass(frozen=True)
 class Corrections(Table):
     """Replacements for words of hypotheses, and the n-gram LM that guides the search for candidates.
@@ -80,7 +89,7 @@ class Corrections(Table):
 
     phrase_list: SimilarPhrases | None = None
     corrector: Corrector | None = None
-    _folder: tempfile.TemporaryDirectory | None = field(default=None, repr=False, compare=False)
+    _folder: _Folder | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         rules = sum(map(len, self.phrases.rules.values()))
@@ -101,8 +110,8 @@ class Corrections(Table):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if isinstance(state["lm"], bytes):
-            folder = tempfile.TemporaryDirectory(prefix="attlm-corrections-")
-            path = Path(folder.name) / "references.arpa"
+            folder = _Folder()
+            path = folder.path / "references.arpa"
             path.write_bytes(state["lm"])
             state = {**state, "lm": path, "_folder": folder}
         for name, value in state.items():
@@ -296,8 +305,8 @@ def learn_corrections(
     if long:
         note(f"note: {long} texts are too long to learn from ({MAX_WORDS} words with both boundaries at most), or to be corrected")
     if lm is None:
-        folder = tempfile.TemporaryDirectory(prefix="attlm-corrections-")
-        lm = Path(folder.name) / "references.arpa"
+        folder = _Folder()
+        lm = folder.path / "references.arpa"
         estimate_search_lm(map(text.prepared, texts), lm)
     return Corrections(
         learn_phrases(pairs),

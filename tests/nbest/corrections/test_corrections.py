@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import pickle
@@ -77,6 +78,17 @@ def test_used_corrections_can_be_pickled(corrections: Corrections) -> None:
     assert pickle.loads(pickle.dumps(corrections)).expand(nbest).hypotheses == expected
     with pytest.raises(InputError, match=r"\['a', 'b'\]: expected an attlm.NbestList"):
         corrections.expand(["a", "b"])
+
+
+def test_the_folder_of_an_lm_goes_with_the_corrections_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    learned = learn_corrections(LISTS)
+    copied = pickle.loads(pickle.dumps(learned))
+    folders = [Path(str(made.lm)).parent for made in (learned, copied)]
+    assert all(folder.is_dir() for folder in folders)
+    del learned, copied
+    gc.collect()
+    assert not any(folder.exists() for folder in folders)
+    assert not recwarn.list
 
 
 def test_saved_corrections_do_the_same(corrections: Corrections, tmp_path: Path) -> None:
