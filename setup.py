@@ -79,12 +79,12 @@ setup(
         "sacremoses",
         "click",
         "cloup",  # options in groups
-        "sacrebleu<3",
+        "sacrebleu>=2,<3",
         "rapidfuzz",
         "num2words!=0.5.15,!=0.5.16",  # the ways to say a number, for corrections; these two held malware
-        "tabulate",
+        "tabulate>=0.9",
         "tqdm",
-        "tomlkit",
+        "tomlkit>=0.11.1",
         "matplotlib",
         "jinja2",
         "scipy>=1.15",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -145,6 +146,8 @@ def _number(text: str, expected: str) -> float:
 
 
 def _files(text: str) -> tuple[str, ...]:
+    if os.path.exists(text):  # noqa: PTH110 - a name with colons; Path.exists raises for one that is too long
+        return (text,)
     files = tuple(filter(None, text.split(":")))
     if not files:
         raise InputError("names no file")

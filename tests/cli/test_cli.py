@@ -291,6 +291,8 @@ def test_mixtures_and_ensemble_weights(folder):
         return [math.exp(float(line.split("\t")[2])) for line in lines]
 
     one, two = words("--lm", "lm.pt"), words("--lm", "two/lm.pt")
+    (folder / "one:two.pt").symlink_to("lm.pt")  # a file with this name is no ensemble
+    assert words("--lm", "one:two.pt") == words("--lm", "x=one:two.pt") == one
     expected = pytest.approx([0.75 * a + 0.25 * b for a, b in zip(one, two, strict=True)], rel=1e-4)
     assert words("--lm", "lm.pt:two/lm.pt", "--ensemble-weights", "3:1") == expected
     assert words("--lm", "x=lm.pt:two/lm.pt", "--ensemble-weights", "x=3:1") == expected
