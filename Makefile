@@ -21,8 +21,6 @@ TORCH_VERSION := "$(BIN)/python" -c 'from importlib.metadata import version; pri
 # From 23.3 on a dry run downloads no wheels; from 24.1 on pip refuses the metadata of fairseq 0.12.2's dependencies.
 PIP_VERSION := 'pip>=24.1; python_version >= "3.11"' 'pip>=23.3,<24.1; python_version < "3.11"'
 SOURCES := $(shell find attlm_fairseq cli -name '*.py' -o -name '*.html' -o -name '*.md') pyproject.toml README.md
-# setuptools would install what an earlier build left there, deleted modules included.
-FRESH_BUILD := rm -rf build/lib
 EVERYTHING := '.[train,test]'
 # without those that need texts and lists
 BENCHMARKS = $(filter-out %/yardstick.py %/better_lms.py,$(wildcard benchmarks/*.py))
@@ -80,12 +78,12 @@ $(DONE)/torch$(CUDA): $(DONE)/venv constraints.txt
 # the wheels of PyPI need CUDA, and next to torch for CPUs they would keep transformers' speech models from loading. The tests use ESPnet's
 # searches, which need none of ESPnet's dependencies but typeguard.
 $(DONE)/dependencies: $(DONE)/torch$(CUDA) setup.py
-	$(call step,fairseq and the other dependencies (compiled here: 2 to 5 minutes),$(FRESH_BUILD) && $(INSTALL) --no-build-isolation $(EVERYTHING) \
+	$(call step,fairseq and the other dependencies (compiled here: 2 to 5 minutes),$(INSTALL) --no-build-isolation $(EVERYTHING) \
 		&& { "$(BIN)/python" -c 'import torchaudio' || $(PIP) uninstall --yes torchaudio; } && $(INSTALL) --no-deps espnet typeguard)
 	@touch $@
 
 $(DONE)/package: $(DONE)/dependencies $(SOURCES)
-	$(call step,attlm-fairseq into $(VENV),$(FRESH_BUILD) && $(INSTALL) --no-deps --no-build-isolation .)
+	$(call step,attlm-fairseq into $(VENV),$(INSTALL) --no-deps --no-build-isolation .)
 	@touch $@
 
 kenlm: $(BIN)/lmplz
@@ -111,8 +109,7 @@ fuzz: install kenlm
 
 docs: install
 	$(call step,documentation tools,$(INSTALL) --no-build-isolation '.[docs]')
-	@echo "-- documentation, into build/docs"
-	@"$(BIN)/python" -m mkdocs build --strict --quiet
+	$(call step,documentation in build/docs,"$(BIN)/python" -m mkdocs build --strict)
 
 bench: install kenlm
 	@for benchmark in $(BENCHMARKS); do echo "-- $$benchmark"; PATH="$(BIN):$$PATH" "$(BIN)/python" $$benchmark || exit 1; done

@@ -1,9 +1,11 @@
 """The distribution: what it needs, what it contains, which command it installs. Everything else is in pyproject.toml."""
 
 import re
+import shutil
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
 README = HERE / "README.md"
@@ -32,6 +34,15 @@ def long_description() -> str:
         return README.read_text("utf-8") if README.exists() else ""
     text = re.sub(r"(!\[[^]]*\]\()(?!https?:)", rf"\1{REPOSITORY}/raw/main/", README.read_text("utf-8"))
     return re.sub(r"((?<!!)\[[^]]*\]\()(?!https?:|#)", rf"\1{REPOSITORY}/blob/main/", text)
+
+
+class FreshBuild(build_py):
+    """Builds of the sources alone: setuptools would add what an earlier build left in ``build/lib``, deleted modules included."""
+
+    def run(self) -> None:
+        if not self.editable_mode:
+            shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
 
 
 setup(
@@ -69,6 +80,7 @@ setup(
     packages=[*find_packages(include=["attlm_fairseq", "attlm_fairseq.*"]), "attlm_cli"],
     package_dir={"attlm_cli": "cli/attlm_cli"},
     package_data={"attlm_fairseq": ["py.typed", "*/templates/*", "*/*/templates/*"]},
+    cmdclass={"build_py": FreshBuild},
     entry_points={"console_scripts": ["attlm = attlm_cli.main:main"]},
     install_requires=[
         "torch>=2.10",  # checkpoints/reading.py says why

@@ -124,7 +124,11 @@ def compare_lms(
       neighbouring samples are correlated and 40 samples are left. A warning says if they still are.
 
     Args:
-        text, lms, config, source, on_progress: as for ``score_text``.
+        text: see ``score_text``.
+        lms: see ``score_text``.
+        config: see ``score_text``.
+        source: see ``score_text``.
+        on_progress: see ``score_text``.
         seed: random seed for the bootstrap and the permutation test.
 
     Returns:

@@ -59,6 +59,7 @@ EXTRAS = {
     "ray": "ray",
     "pyarrow": "ray",
 }
+PACKAGES = {"kenlm": "ufal-kenlm"} if sys.version_info >= (3, 13) else {}  # where the module has another name than the package
 OF_ONE_FILE = ("tune", "rescore", "learn", "jackknife")  # commands that take the lists of one file
 OWN = ("attlm_fairseq", "attlm_cli")
 
@@ -197,7 +198,7 @@ class Commands(cloup.Group):
             package = (error.name or "").partition(".")[0]
             if not package or package in OWN:  # a bug in this program, not a missing package
                 raise
-            wanted = f"attlm-fairseq[{EXTRAS[package]}]" if package in EXTRAS else "attlm-fairseq"
+            wanted = f"attlm-fairseq[{EXTRAS[package]}]" if package in EXTRAS else PACKAGES.get(package, package)
             raise OneLineError(f"the Python package {package} is missing: pip install '{wanted}'") from None
         except BrokenPipeError:
             sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - at exit Python would try again to flush to the closed pipe
