@@ -71,10 +71,11 @@ class ContextWalk:
         return found
 
     def advance(self, said: Mapping[int, str]) -> None:
-        """Append one text to the history of each of these conversations."""
+        """Append one text to the history of each of these conversations. Silence, a text without words, leaves no trace."""
         for scorer, pipeline, later in zip(self.scorers, self.texts, self._later, strict=True):
-            requests = [(later.get(place, scorer), [pipeline.words(text)]) for place, text in said.items()]
-            later.update(zip(said, scorer.after_many(requests), strict=True))
+            words = {place: pipeline.words(text) for place, text in said.items()}
+            requests = {place: (later.get(place, scorer), [sentence]) for place, sentence in words.items() if sentence}
+            later.update(zip(requests, scorer.after_many([*requests.values()]), strict=True))
 
 
 class SentenceWindow(Scorer):

@@ -21,7 +21,7 @@ from attlm_fairseq.scoring.kenlm_files import load_kenlm, read_ngram_counts, rea
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
-MISSING_LOG10 = -99.0  # log10 p up to this stands for none: KenLM's -100 if a file lacks <unk>, and SRILM's -99 for 0
+MISSING_LOG10 = -50.0  # up to this there is no probability: KenLM's -100 if a file lacks <unk>, SRILM's -99 for 0, with any back-off
 MAX_LOG_PROB = 1e-3  # ln p of a word or sentence above this is more than rounding; quantised models stay below 0, too
 
 

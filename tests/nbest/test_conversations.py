@@ -65,10 +65,38 @@ def test_each_list_is_scored_after_what_was_chosen_before_it(many_lists):
         scores = lm.after(history).score([hypothesis.text.split() for hypothesis in nbest.hypotheses])
         for hypothesis, score in zip(nbest.hypotheses, scores, strict=True):
             assert hypothesis.lm_scores["lm"] == pytest.approx(score.total, abs=1e-4)
-        history.append(nbest.hypotheses[0].text.split())
+        history += filter(None, [nbest.hypotheses[0].text.split()])
         changed += nbest.hypotheses[0].rank > 1
     assert [nbest.id for nbest in found.lists] == [nbest["id"] for nbest in some_lists()]
     assert changed > 3
+
+
+def test_silence_leaves_no_trace_in_the_context(many_lists):
+    """Also if the text steps of an LM leave no words of a text."""
+    spoken = [nbest for nbest in some_lists() if all(one["text"] for one in nbest["hyps"])]
+    with_silence = []
+    for number, nbest in enumerate(spoken):
+        text = "" if number % 2 else ".."
+        with_silence += [nbest, {"id": f"{nbest['id'][0]}-s{number}", "hyps": [{"text": text, "scores": {"am": -1.0}}]}]
+    write(many_lists / "spoken.jsonl", spoken)
+    write(many_lists / "silence.jsonl", with_silence)
+    config = attlm.run_config(lms={"lm": "lm.pt"}, weights=WEIGHTS, context="id:^(.)", text="remove-punctuation")
+    expected, found = (attlm.rescore(name, config=config).lists for name in ("spoken.jsonl", "silence.jsonl"))
+    of_speech = [nbest for nbest in found if "s" not in nbest.id]
+    assert [[one.lm_scores["lm"] for one in nbest.hypotheses] for nbest in of_speech] == [
+        pytest.approx([one.lm_scores["lm"] for one in nbest.hypotheses], abs=1e-5) for nbest in expected
+    ]
+    loaded = config.in_memory()
+    [after, after_silence] = (attlm.rescore("spoken.jsonl", config=loaded.after(said)) for said in (["the cat"], ["the cat", "", ".."]))
+    assert after.lists == after_silence.lists
+
+
+def test_two_lists_with_one_line_of_the_file_are_refused(many_lists):
+    write(many_lists / "twice.jsonl", [some_lists()[0]] * 2)
+    (many_lists / "talks").write_text("0-000 a\n1-000 a\n2-000 a\n3-000 a\n4-000 a\n")
+    assert "is there twice, so that talks cannot tell its conversation" in refused(
+        "rescore", "twice.jsonl", *OPTIONS[:-1], "file:talks", "-o", "out.jsonl"
+    )
 
 
 def test_lms_that_are_told_of_no_sentences_score_as_ever(many_lists):
@@ -209,6 +237,6 @@ def test_an_ensemble_and_a_memory_of_slots_go_along(folder):  # noqa: F811
     write(folder / "in.jsonl", some_lists(12, 3))
     found = attlm.rescore("in.jsonl", {"lm": ["lm.pt", "slots/lm.pt"]}, WEIGHTS, config=attlm.run_config(context="all"))
     lm = attlm.load_lm(["lm.pt", "slots/lm.pt"])
-    history = [nbest.hypotheses[0].text.split() for nbest in found.lists[:-1]]
+    history = [said for nbest in found.lists[:-1] if (said := nbest.hypotheses[0].text.split())]
     for hypothesis in found.lists[-1].hypotheses:
         assert hypothesis.lm_scores["lm"] == pytest.approx(lm.after(history).score([hypothesis.text.split()])[0].total, abs=1e-4)

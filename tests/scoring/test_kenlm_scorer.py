@@ -338,6 +338,9 @@ def test_words_without_probability_are_unknown(tmp_path):
     [score] = KenLMScorer(tmp_path / "lm.arpa").score([["b", "a"]])
     assert score.oov == (True, False)
     assert score.log_probs[0] == pytest.approx((-99 - 0.3) * LN_10)
+    (tmp_path / "lm.arpa").write_text(ARPA.replace("-0.7\tb\t-0.1", "-99\tb\t-0.1").replace("-99\t<s>\t-0.3", "-99\t<s>\t0.3"))
+    [score] = KenLMScorer(tmp_path / "lm.arpa").score([["b", "a"]])
+    assert score.oov == (True, False)  # after a back-off above 0, too
 
 
 def test_a_model_without_a_sentence_end_is_refused(tmp_path):

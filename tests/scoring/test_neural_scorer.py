@@ -82,6 +82,15 @@ def test_normalisers_of_any_size(monkeypatch, scale):
     torch.testing.assert_close(low.double(), expected - 300, rtol=2e-6, atol=1e-4)  # of logits of 300
 
 
+def test_normalisers_of_many_words_are_as_exact_as_those_of_few():
+    random_ = torch.Generator().manual_seed(1)
+    for words in (1000, 300_000):
+        features, weight, bias = (torch.randn(*shape, generator=random_) for shape in ((300, 4), (words, 4), (words,)))
+        found = SoftmaxEvents(weight, bias).normalisers(features)
+        expected = torch.logsumexp(torch.addmm(bias.double(), features.double(), weight.double().t()), dim=-1)
+        assert (found.double() - expected).abs().max() < 5e-6, words
+
+
 def test_scores_are_those_of_one_sentence_at_a_time(checkpoint, monkeypatch):
     scorer = NeuralScorer.load([checkpoint])
     sentences = nbest_like(100)

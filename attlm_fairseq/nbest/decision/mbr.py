@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from attlm_fairseq.nbest.decision.rover import TIE
 from attlm_fairseq.nbest.metrics import BLEU, EditRate, ErrorRate, Metric, NgramMetric, make_metric
 
 LOSSES = ("wer", "cer", "bleu", "chrf", "ter")
@@ -59,9 +60,23 @@ def expected_losses(losses: np.ndarray, probabilities: np.ndarray) -> np.ndarray
     )
 
 
+def risks(losses: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Return the expected losses (.., n). Those that differ by less than TIE of the greatest are the same number: the least of them.
+
+    In another order of summation they would differ in another way, and rounding must not decide.
+    """
+    expected = expected_losses(losses, probabilities)
+    order = expected.argsort(axis=-1, kind="stable")
+    ascending = np.take_along_axis(expected, order, axis=-1)
+    greater = np.diff(ascending, axis=-1, prepend=-np.inf) > TIE * ascending[..., -1:]
+    same = np.empty_like(expected)
+    np.put_along_axis(same, order, np.maximum.accumulate(np.where(greater, ascending, -np.inf), axis=-1), axis=-1)
+    return same
+
+
 def least_risk(losses: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """Return the indices of the hypotheses (.., n) by ascending risk; equal risks by probability, then in the order given."""
-    return np.lexsort((-probabilities, expected_losses(losses, probabilities)))
+    return np.lexsort((-probabilities, risks(losses, probabilities)))
 
 
 def sentence_losses(statistics: np.ndarray, metric: Metric) -> np.ndarray:

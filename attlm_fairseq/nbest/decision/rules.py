@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from attlm_fairseq.nbest.decision.mbr import expected_losses, least_risk
+from attlm_fairseq.nbest.decision.mbr import least_risk, risks
 from attlm_fairseq.nbest.decision.posterior import posteriors
 from attlm_fairseq.nbest.decision.rover import confusion_network, disputed, vote, winner
 from attlm_fairseq.nbest.nbest_list import Hypothesis
@@ -51,8 +51,8 @@ class LeastRisk:
     def decided(self, hypotheses: Sequence[Hypothesis], totals: np.ndarray, scale: float) -> list[Hypothesis]:
         """Return the hypotheses of the first list from the least risk to the greatest, with minus the risk as total."""
         shares = posteriors(totals, scale)
-        risks = expected_losses(self._losses[0], shares)
-        return [replace(hypotheses[row], total=-float(risks[row])) for row in least_risk(self._losses[0], shares)]
+        totals = 0.0 - risks(self._losses[0], shares)
+        return [replace(hypotheses[row], total=float(totals[row])) for row in least_risk(self._losses[0], shares)]
 
 
 class Vote:

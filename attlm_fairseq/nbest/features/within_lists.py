@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 OUTLIER_RATIO = 1000.0  # times the usual standard deviation
-USUAL_QUANTILE = 0.9  # of the lists whose values differ at all
+USUAL_QUANTILE = 0.5  # of the lists whose values differ at all
 
 
 def are_outliers(variances: np.ndarray) -> np.ndarray:

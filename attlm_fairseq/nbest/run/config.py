@@ -188,7 +188,7 @@ class RunConfig:
         LMs that read single sentences, such as n-gram LMs, stay as they are.
 
         Args:
-            sentences: texts as those of lists, to which the text steps of each LM are applied.
+            sentences: texts as those of lists, to which the text steps of each LM are applied. Those without words leave no trace.
 
         Returns:
             The run. Each list that it scores has these sentences before it. Its outputs are not continued after an interruption.
@@ -211,7 +211,7 @@ class RunConfig:
             if lm.loaded is None:
                 raise InputError(f"{lm.name} is not loaded, so it can be after no sentence: take the configuration's in_memory()")
             words = [texts[lm.name].words(sentence) for sentence in sentences]
-            changed.append(replace(lm, loaded=lm.loaded.after(words)))
+            changed.append(replace(lm, loaded=lm.loaded.after([*filter(None, words)])))
         return replace(self, lms=tuple(changed))
 
     def _require_directions(self) -> None:

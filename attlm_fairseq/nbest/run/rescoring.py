@@ -174,9 +174,14 @@ class Context:
         """Yield the conversations in the groups in which they are scored.
 
         Raises:
-            InputError: the conversation of a list is not known, see ``ContextSpec.conversations``.
+            InputError: the conversation of a list is not known, see ``ContextSpec.conversations``, or two lists have one line of its file.
         """
         found = self.spec.conversations([nbest.id for nbest in lists])
+        ids: set[str] = set()
+        for nbest in lists if self.spec.kind == "file" else ():
+            if nbest.id in ids:
+                raise nbest.error(f"list {nbest.id!r} is there twice, so that {self.spec.argument} cannot tell its conversation")
+            ids.add(nbest.id)
         if len(found) == len(lists) > 1 and not self.scored_before:
             note(f"WARNING: {len(found)} conversations of one list each: --context has no effect")
         for group in groups_of(found):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from attlm_fairseq.nbest.features.combination import log_linear
-from attlm_fairseq.nbest.features.within_lists import pooled
+from attlm_fairseq.nbest.features.within_lists import are_outliers, pooled
 
 BLOCK_HYPOTHESES = 1 << 15  # hypotheses worked on at a time: memory stays small, and calls few
 
@@ -20,7 +20,8 @@ class Corpus:
     """All lists end to end: ``features`` (F, T), ``statistics`` (T, S); list i begins at row ``starts[i]``.
 
     ``scale`` (F,) is each feature's standard deviation within lists (see ``within_lists``), 0 for a constant feature.
-    ``standardised`` (F, T) are the features minus their mean in the list, in this unit.
+    ``standardised`` (F, T) are the features minus their mean in the list, in this unit. In a list of outliers, they are minus
+    the value nearest to 0.
     """
 
     def __init__(self, feature_matrices: Sequence[np.ndarray], statistics: Sequence[np.ndarray], order: Sequence[int]) -> None:
@@ -41,10 +42,14 @@ class Corpus:
         self.scale = np.zeros(len(self.features))
         self.standardised = np.zeros_like(self.features)
         for column, values in enumerate(self.features):
-            if (np.maximum.reduceat(values, self.starts) != np.minimum.reduceat(values, self.starts)).any():
-                centred = values - np.repeat(np.add.reduceat(values, self.starts) / self.sizes, self.sizes)
-                self.scale[column] = pooled(np.add.reduceat(np.square(centred), self.starts), self.sizes)
-                self.standardised[column] = centred / (self.scale[column] or 1.0)
+            low, high = np.minimum.reduceat(values, self.starts), np.maximum.reduceat(values, self.starts)
+            if (low != high).any():
+                means = np.add.reduceat(values, self.starts) / self.sizes
+                squares = np.add.reduceat(np.square(values - np.repeat(means, self.sizes)), self.starts)
+                # the mean is near a mark for log 0 such as -3.4e38, and minus it the other values would all be the same
+                centres = np.where(are_outliers(squares / self.sizes), np.clip(0.0, low, high), means)
+                self.scale[column] = pooled(squares, self.sizes)
+                self.standardised[column] = (values - np.repeat(centres, self.sizes)) / (self.scale[column] or 1.0)
 
     def split(self, lists: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield blocks of lists (k,) with the rows of their hypotheses (k, n), one rectangle per block.
