@@ -74,7 +74,7 @@ class Scorer(ABC):
     Every implementation keeps these promises; ``tests/scoring/test_scorer_contract.py`` checks them:
 
     - ``score`` returns one ``SentenceScore`` per sentence, in the order of the sentences.
-    - A sentence's score does not depend on the other sentences. It does not depend on the device, except for rounding.
+    - A sentence's score does not depend on the other sentences, nor on the device, except for rounding (float32: 5e-6).
     - The events are the words and the sentence end. An LM without a sentence end says so in its signature and gives
       the end a score of 0.
     - Words are looked up as given: the caller normalises the text. A subword LM sums the log-probabilities of a word's pieces.
