@@ -51,6 +51,21 @@ def test_one_logarithm_of_zero_does_not_change_what_is_found(objective):
     assert found.weights["a"] == pytest.approx(usual.weights["a"], rel=0.3)
 
 
+@pytest.mark.parametrize("objective", ["metric", "risk"])
+def test_how_low_a_mark_for_the_logarithm_of_zero_is_does_not_matter(objective):
+    """In two fifths of the lists the worst hypothesis has it."""
+    matrices, statistics = wer_lists(3, 60, 3, sizes=(4, 9))
+    found = []
+    for mark in (-1e7, -1e10, -3.4e38):
+        marked = [matrix.copy() for matrix in matrices]
+        for place, (matrix, of_list) in enumerate(zip(marked, statistics, strict=True)):
+            if place % 5 < 2:
+                matrix[of_list[:, 0].argmax(), 0] = mark
+        found.append(tune(marked, statistics, WER, names=list("abc"), options=SearchOptions(objective)))
+    assert all(one.weights == found[0].weights for one in found)
+    assert found[0].score < tune([matrix[:, 1:] for matrix in matrices], statistics, WER, names=list("bc")).score
+
+
 def test_one_logarithm_of_zero_does_not_change_the_unit_of_scales():
     matrices, _ = wer_lists(2, 30, 1, sizes=(4, 4))
     totals = [matrix[:, 0] for matrix in matrices]
