@@ -117,6 +117,7 @@ def test_equal_risks_go_to_the_more_probable_then_to_the_first():
     losses = pairwise_losses(["a b", "a c", "x", "a b"], loss_metric("wer"))
     assert least_risk(losses, np.array([0.25, 0.25, 0.25, 0.25])).tolist() == [0, 3, 1, 2]
     assert least_risk(losses, np.array([0.1, 0.2, 0.3, 0.4])).tolist()[0] == 3
+    assert least_risk(np.full((3, 3), -0.8), np.array([0.2, 0.5, 0.3])).tolist() == [1, 2, 0]  # of a metric whose losses are below 0
     assert expected_losses(losses, np.array([0.5, 0.25, 0.25, 0.0])).tolist() == [0.25 + 0.5, 0.5 + 0.5, 1.0 + 0.5, 0.25 + 0.5]
 
 

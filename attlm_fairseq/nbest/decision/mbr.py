@@ -68,7 +68,7 @@ def risks(losses: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     expected = expected_losses(losses, probabilities)
     order = expected.argsort(axis=-1, kind="stable")
     ascending = np.take_along_axis(expected, order, axis=-1)
-    greater = np.diff(ascending, axis=-1, prepend=-np.inf) > TIE * ascending[..., -1:]
+    greater = np.diff(ascending, axis=-1, prepend=-np.inf) > TIE * np.abs(ascending).max(axis=-1, keepdims=True)
     same = np.empty_like(expected)
     np.put_along_axis(same, order, np.maximum.accumulate(np.where(greater, ascending, -np.inf), axis=-1), axis=-1)
     return same
