@@ -77,7 +77,14 @@ def test_temperature_top_k_and_top_p():
     assert drawn(top_p=0.71) == {4: 0.44, 5: 0.33, 6: 0.22}
     assert drawn(top_p=1e-9) == drawn(temperature=0) == drawn(top_k=1) == {4: 1.0}
     assert drawn(top_k=2, top_p=0.6) == {4: 0.57, 5: 0.43}  # of the two, the first has 0.57 only
+    assert drawn(top_k=2, top_p=0.5) == {4: 1.0}
     assert drawn(temperature=0.5) == {2: 0.03, 4: 0.53, 5: 0.3, 6: 0.13}
+
+
+def test_top_p_takes_no_more_words_than_reach_it():
+    four = torch.zeros(101, 7)  # of equal probabilities, whose sums are exact
+    drawn = choose(four, torch.linspace(0, 0.99, 101), SamplingOptions(top_p=0.5))
+    assert set(drawn.tolist()) == {2, 4}
 
 
 def test_unknown_words_are_drawn_only_on_request(path):
