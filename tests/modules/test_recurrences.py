@@ -14,7 +14,7 @@ from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear, with_bfl
 from attlm_fairseq.modules.kernels.low_precision_steps import stepping_model
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.recurrence import LSTM
-from attlm_fairseq.modules.state import LanguageModelState
+from attlm_fairseq.modules.state import LanguageModelState, row_bytes, slot_bytes
 from attlm_fairseq.scoring.scoring_models import Bfloat16Model, Float32Model
 
 RECURRENCES = {parts.recurrence.name: parts.recurrence for parts in FAMILIES.values()}
@@ -65,8 +65,11 @@ def test_states_move_by_rows(recurrence):
     rows = LanguageModelState.cat([state.row(row) for row in (2, 0, 0)])
     torch.testing.assert_close(tuple(rows), tuple(state.select(torch.tensor([2, 0, 0]))))
     assert state.bytes == sum(part.numel() * part.element_size() for part in (*state.recurrent, *state.memory)) // 3
+    later = model.state_after(tokens, state)
+    for part, grown in zip(state, later, strict=True):
+        assert row_bytes(*grown) - row_bytes(*part) == 5 * slot_bytes(part)
     with pytest.raises(ValueError, match="unlike numbers of words"):
-        LanguageModelState.cat([state, model.state_after(tokens, state)])
+        LanguageModelState.cat([state, later])
 
 
 def exact_and_rounded(model: LanguageModel) -> list[torch.Tensor]:
