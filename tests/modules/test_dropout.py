@@ -18,6 +18,8 @@ def test_values_and_gradients(probability):
         rest = [other for other in range(3) if other != dim]
         assert (gone.double().mean(rest) - share).abs().max() < 0.1
     torch.testing.assert_close(dropped[~gone], values[~gone] / (1 - probability), rtol=2.0**-BITS * 4, atol=0)
+    numbers = 1 << BITS  # that are drawn, and kept from this one on
+    torch.testing.assert_close(dropped[~gone], values[~gone] * numbers / (numbers - round(probability * numbers)))
     [grad] = torch.autograd.grad(dropped.sum(), values)
     torch.testing.assert_close(grad, torch.where(gone, 0.0, dropped / values))
 
@@ -45,7 +47,7 @@ def test_ends_of_the_range():
     assert torch.equal(dropout(values, 0.5, training=False), values)
     assert not dropout(values, 1.0, training=True).any()
     assert (dropout(values, 1 - 1e-9, training=True) == 0).float().mean() > 0.99
-    assert torch.equal(dropout(values, 1e-9, training=True), values)
+    assert (dropout(torch.ones(1 << 19), 1e-9, training=True) == 1).all(), "the lowest number that is drawn is kept, too"
     assert dropout(torch.empty(0, 3), 0.5, training=True).shape == (0, 3)
     with pytest.raises(ValueError, match="between 0 and 1"):
         dropout(values, 1.5, training=True)
