@@ -90,6 +90,17 @@ def test_all_ways_to_score_words_agree(kind):
         torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_events_can_be_stopped(kind):
+    def stop() -> None:
+        raise InterruptedError
+
+    output = make_model("plain", **KINDS[kind]).output.eval()
+    with pytest.raises(InterruptedError):
+        output.events()(torch.randn(4, SIZE, dtype=torch.float64), torch.arange(4), torch.tensor([3, 18, 7, 7]), stop)
+
+
 @pytest.mark.parametrize("kind", OF_REGISTRY)
 @torch.no_grad()
 def test_a_temperature_divides_the_logits(kind):
