@@ -137,7 +137,8 @@ def test_the_training_record_of_a_real_checkpoint(tmp_path):
 def test_the_card_tells_how_documents_were_read(tmp_path, reset, every, state):
     checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS)
     content = torch.load(checkpoint)
-    options = {"bptt": 20, "reset": reset, "reset_every": every, "document_marker": "", "document_order": "shuffled", "average": "ema"}
+    options = {"bptt": 20, "reset": reset, "reset_every": every, "memory_slots": 4 * every, "document_marker": ""}
+    options |= {"document_order": "shuffled", "average": "ema"}
     content["cfg"]["task"] = {"_name": "document_reset_lm", "data": "/home/someone/bin", **options}
     torch.save(content, checkpoint)
     export_model(checkpoint, tmp_path / "exported")
@@ -149,7 +150,8 @@ def test_the_card_tells_how_documents_were_read(tmp_path, reset, every, state):
     [told] = [line for line in card.splitlines() if state in line]
     assert "attlm's commands reset both at each line" in told
     carried = load_model(tmp_path / "exported").carried
-    assert carried == load_model(checkpoint).carried == Carried(memory=reset != "memory")
+    assert carried == load_model(checkpoint).carried == Carried(4 * every, memory=reset != "memory")
+    assert carried.options == ({"memory_slots": 12} if every else {"reset": "memory"} if reset == "memory" else {})
 
 
 @pytest.mark.parametrize(
