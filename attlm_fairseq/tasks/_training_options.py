@@ -26,7 +26,7 @@ class TrainingOptions(ChoiceOptions):
         metadata={
             "choices": AVERAGES,
             "help": "validate and save averaged weights: the mean since validation stopped improving (nt-asgd) or "
-            "since the first update (asgd), both with --optimizer sgd, or an exponential moving average (ema)",
+            "since the first update (asgd), both meant for --optimizer sgd, or an exponential moving average (ema)",
         },
     )
     average_window: int = field(

@@ -103,7 +103,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
             raise InputError("--reset-every has no effect with --reset segment, which carries nothing anyway: leave one of them out")
         super().__init__(cfg, dictionary)
         self.training_state, self.validation_state = self.carried_state(), self.carried_state()
-        self._positions = 0  # of the longest segment since the last update
+        self._lengths: list[int] = []  # of the segments since the last update: several with --update-freq
         self._of_all_ranks: list[dict[str, Any]] = []  # after the last step, where they have been asked for since
 
     @property
@@ -220,10 +220,10 @@ class DocumentResetLMTask(SentenceResetLMTask):
         self, sample: dict, model: torch.nn.Module, criterion: torch.nn.Module, optimizer: Any, update_num: int, ignore_grad: bool = False
     ) -> tuple[Tensor, int, dict]:
         if all(weights.grad is None for weights in model.parameters()):  # an update begins, perhaps again after an overflow of --fp16
-            self._positions = 0
+            self._lengths = []
         if not ignore_grad:  # that is a batch of a rank that has no data left, for the others to have company
             sample = self.with_state(sample, self.training_state)
-            self._positions = max(self._positions, sample["target"].size(1) if sample else 0)
+            self._lengths += [sample["target"].size(1)] if sample else []
         result = super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
         self._of_all_ranks = []
         # in mid-epoch fairseq validates before it writes a checkpoint, and begin_valid_epoch gathers; except where it may not validate
@@ -233,17 +233,18 @@ class DocumentResetLMTask(SentenceResetLMTask):
 
     def optimizer_step(self, optimizer: Any, model: BaseFairseqModel, update_num: int) -> None:
         """Update the weights. With --random-bptt, all positions weigh the same: their losses are summed, as by --sentence-avg, or the
-        learning rate is scaled by the length of the segment."""
-        positions, self._positions = self._positions, 0
+        learning rate is scaled by the mean length of the segments."""
+        lengths, self._lengths = self._lengths, []
         if not self.cfg.random_bptt or self.cfg.sentence_avg:
             super().optimizer_step(optimizer, model, update_num)
             return
+        length = sum(lengths) / max(1, len(lengths))
         if world_size() > 1:  # a process may have had no data left
-            longest = torch.tensor(positions, device=next(model.parameters()).device)
+            longest = torch.tensor(length, dtype=torch.float64, device=next(model.parameters()).device)
             torch.distributed.all_reduce(longest, torch.distributed.ReduceOp.MAX)
-            positions = int(longest)
+            length = float(longest)
         rate = optimizer.get_lr()
-        optimizer.set_lr(rate * positions / self.cfg.bptt)
+        optimizer.set_lr(rate * length / self.cfg.bptt)
         super().optimizer_step(optimizer, model, update_num)
         optimizer.set_lr(rate)
 

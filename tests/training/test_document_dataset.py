@@ -438,7 +438,7 @@ def test_the_length_of_a_segment_whose_update_overflowed_is_forgotten(dictionary
     read(4)
     read(3)  # --update-freq 2
     made.optimizer_step(Optimizer(), model, 0)
-    assert rates == [2.0, 1.0]
+    assert rates == [(4 + 3) / 2 / 2, 1.0]
 
 
 def test_it_does_not_generate(dictionary):
