@@ -444,23 +444,21 @@ def test_bfloat16_lstm_rounds_products_alone(monkeypatch):
     layers = make_model("plain", torch.float32).lstm
     inputs = torch.randn(3, 9, SIZE, requires_grad=True)
     before = (torch.randn(3, LAYERS, SIZE, requires_grad=True), torch.randn(3, LAYERS, SIZE, requires_grad=True))
+    leaves = [inputs, *before, *(weight for name, weight in layers.named_parameters() if not name.startswith("bias_hh"))]
 
-    def read_low() -> tuple:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return layers.read(inputs, before)
-
-    states, (_, cell) = read_low()
-    assert states.dtype == cell.dtype == torch.float32
-    assert not torch.equal(states, states.bfloat16().float())
-    monkeypatch.setattr(lstm, "DTYPE", torch.float32)
-    results = []
-    for run in (read_low, lambda: layers.read(inputs, before)):
-        states, (hidden, cell) = run()
-        leaves = [inputs, *before, *(weight for name, weight in layers.named_parameters() if not name.startswith("bias_hh"))]
+    def results(low: bool) -> list[torch.Tensor]:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=low):
+            states, (hidden, cell) = layers.read(inputs, before)
         loss = (states * states).sum() + (hidden * cell).sum()
-        results.append([states, hidden, cell, *torch.autograd.grad(loss, leaves)])
-    for own, torchs in zip(*results, strict=True):
+        return [states, hidden, cell, *torch.autograd.grad(loss, leaves)]
+
+    rounded = results(low=True)
+    assert {part.dtype for part in rounded} == {torch.float32}
+    assert not torch.equal(rounded[0], rounded[0].bfloat16().float())
+    monkeypatch.setattr(lstm, "DTYPE", torch.float32)
+    for low, own, torchs in zip(rounded, results(low=True), results(low=False), strict=True):
         torch.testing.assert_close(own, torchs, rtol=1e-4, atol=1e-5)
+        assert 1e-4 < (low - torchs).norm() / torchs.norm() < 0.03
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float32"])
