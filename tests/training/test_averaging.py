@@ -64,15 +64,18 @@ def test_the_trigger_is_not_monotone():
     first = begins.index(True)
     assert [average.judge(perplexity) for perplexity in perplexities[: first + 1]] == [False] * first + [True]
     assert not average.judge(1000), "once"
-    assert not any(WeightAverage("none", 0.9, 3).judge(1.0) for _ in range(9))
+    average = WeightAverage("nt-asgd", 0.9, 3)
+    assert not any(average.judge(1.0) for _ in range(9)), "not above the best"
 
 
-def test_a_state_that_is_saved_and_loaded_goes_on():
-    average = WeightAverage("ema", 0.9, 5)
+@pytest.mark.parametrize("kind", ["ema", "asgd", "nt-asgd"])
+def test_a_state_that_is_saved_and_loaded_goes_on(kind):
+    average = WeightAverage(kind, 0.9, 5)
+    average.triggered = True
     model, _ = trained_steps(average, 3)
     last = model.weight.detach().clone()
     average.put_in(model)
-    resumed, other = WeightAverage("ema", 0.9, 5), nn.Linear(3, 2)
+    resumed, other = WeightAverage(kind, 0.9, 5), nn.Linear(3, 2)
     resumed.load_state_dict(average.state_dict())
     other.load_state_dict(model.state_dict())
     resumed.take_out(other)
@@ -115,23 +118,29 @@ def test_a_state_of_before_is_of_the_kind_that_is_given():
     assert resumed.updates == 3
     assert not without.average
     assert not without.triggered
+    later = WeightAverage("asgd", 0.9, 5)
+    later.load_state_dict({**saved, "triggered": False})
+    assert later.triggered, "though the run of before waited for its trigger"
 
 
-def test_fairseqs_float32_copies_begin_with_the_latest_weights():
+@pytest.mark.parametrize("flat", [False, True])
+def test_fairseqs_float32_copies_begin_with_the_latest_weights(flat, monkeypatch):
     """With --bf16, as fairseq resumes: the copies are made of the loaded weights, which are the average."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)  # where there is none
     average = WeightAverage("ema", 0.9, 5)
     model, _ = trained_steps(average, 3)
     latest = model.weight.detach().clone()
     average.put_in(model)
     weights = list(model.to(torch.bfloat16).parameters())
-    masters = FP16Optimizer.build_fp32_params(None, weights, flatten=False)
+    masters = FP16Optimizer.build_fp32_params(None, weights, flatten=flat)
+    copies = list(masters.values()) if flat else masters
     options = SimpleNamespace(optimizer=None, common=SimpleNamespace(bf16=True, fp16_scale_window=1))
-    optimizer = FP16Optimizer(options, weights, torch.optim.SGD(masters, lr=1.0), masters)
+    optimizer = FP16Optimizer(options, weights, torch.optim.SGD(copies, lr=1.0), masters)
     resumed = WeightAverage("ema", 0.9, 5)
     resumed.load_state_dict(average.state_dict())
     resumed.take_out(model)
     copy_to_masters(optimizer)
-    assert torch.equal(masters[0], latest.to(torch.bfloat16).float())
+    assert torch.equal(copies[0].flatten()[: latest.numel()], latest.to(torch.bfloat16).float().flatten())
     copy_to_masters(optimizer.fp32_optimizer)  # an optimizer without copies
 
 
