@@ -248,6 +248,23 @@ def test_loss_without_gradients_makes_none(dtype, monkeypatch):
         assert model.output.nll(features.flatten(0, 1), tokens.flatten()) > 0
 
 
+@pytest.mark.parametrize(("dtype", "rows"), [(torch.float32, 3), (torch.bfloat16, 5)])
+def test_a_loss_holds_no_more_logits_than_its_limit(dtype, rows, monkeypatch):
+    set_limits(monkeypatch, logits=3 * V, rounded_logits=5 * V)
+    held = []
+    for products in (linear_nll._Products, linear_nll._RoundedProducts):
+
+        def logits(layer, piece, compute=products.logits):
+            found = compute(layer, piece)
+            held.append(len(found))
+            return found
+
+        monkeypatch.setattr(products, "logits", logits)
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        linear_nll.linear_nll(torch.randn(20, SIZE), torch.randn(V, SIZE), torch.randn(V), torch.arange(20) % V)
+    assert (max(held), sum(held)) == (rows, 20)
+
+
 def test_a_large_scale_of_the_loss_in_half_precision():
     """fairseq's --fp16 begins with 128 and may reach more than float16 holds, 65,504."""
     features, weight = (torch.full(size, 2.0**-6, dtype=torch.float16, requires_grad=True) for size in ((1, SIZE), (V, SIZE)))

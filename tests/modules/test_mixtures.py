@@ -18,6 +18,7 @@ from attlm_fairseq.scoring.scoring_models import Bfloat16Model, Float32Model
 
 MIXTURES = {
     **{f"{variant}, MoS": (variant, {"softmaxes": "3", "output_layer": "tied"}) for variant in VARIANTS if variant not in POINTERS},
+    "plain, two softmaxes": ("plain", {"softmaxes": "2", "output_layer": "tied"}),
     **{
         f"{variant}, DOC": (variant, {"softmaxes": "2,3", "output_layer": "untied"})
         for variant in (

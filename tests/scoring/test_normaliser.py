@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from lm_files import write_checkpoint
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.kernels import softmax_events as kernel
+from attlm_fairseq.modules.kernels.low_precision import rounded
 from attlm_fairseq.modules.kernels.softmax_events import ApproximateEvents, SoftmaxEvents, softmax_events
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.run.block import Block
@@ -78,6 +80,8 @@ def test_none_is_the_logit_and_sampled_sums_over_its_words(monkeypatch):
     torch.testing.assert_close(estimates, expected.log())
     again = softmax_events(weight, bias, None, "sampled")
     assert torch.equal(again.normalisers(features), estimates)
+    low = softmax_events(weight, bias, partial(rounded, dtype=torch.bfloat16), "sampled").normalisers(features)
+    assert 1e-5 < (low - estimates).abs().mean() < 0.03
     few = softmax_events(weight[:70], bias[:70], None, "sampled")
     assert type(few) is SoftmaxEvents, "fewer words than the sample would have"
 
