@@ -178,7 +178,7 @@ def test_a_product_of_int8_is_exact_but_for_the_rounding_of_its_inputs(rows):
     expected = torch.nn.functional.linear(inputs.double(), layer.weight.double(), layer.bias.double())
     for made in (product, pickle.loads(pickle.dumps(product))):
         assert ((made(inputs) - expected).abs() <= bound + 1e-5 * expected.abs()).all()
-    assert ((product(inputs) - expected).abs() / bound).mean() < 0.1  # errors of both signs add up to little
+    assert ((product(inputs) - expected).abs() / bound).mean() < 0.025  # errors of both signs add up to little
     for row in range(rows):
         assert torch.equal(product(inputs)[row], product(inputs[row]))  # whatever it is computed with
 

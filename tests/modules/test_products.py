@@ -14,7 +14,7 @@ from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.modules.kernels import products
-from attlm_fairseq.modules.kernels.gpu_settings import full_float32
+from attlm_fairseq.modules.kernels.gpu_settings import full_float32, without_cudnn
 from attlm_fairseq.modules.kernels.products import FixedLinear, FixedProduct, product, product_into, round_up_to_few
 from attlm_fairseq.modules.recurrence import LSTM
 from attlm_fairseq.scoring.scoring_models import Float32Model
@@ -97,6 +97,15 @@ def settings_of_tf32() -> list[str]:
         except RuntimeError as error:
             found.append(str(error)[:40])
     return found
+
+
+def test_cudnn_is_left_out_for_as_long_as_a_thread_needs_it(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "enabled", True)
+    with without_cudnn():
+        with without_cudnn():
+            assert not torch.backends.cudnn.enabled
+        assert not torch.backends.cudnn.enabled
+    assert torch.backends.cudnn.enabled
 
 
 @pytest.mark.parametrize("precision", ["tf32", "none"])
