@@ -25,10 +25,11 @@ from attlm_fairseq.decoding import fairseq_search
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.fairseq_lms import LoadOptions, load_folder_or_checkpoint, load_lm, parse_lms
 from attlm_fairseq.decoding.fairseq_search import FewTokensBeamSearch
+from attlm_fairseq.decoding.ngram_tokens import NgramTokens
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.scoring.fairseq_lm import load_fairseq_lm
-from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.kenlm import KenLM, KenLMScorer
 from attlm_fairseq.tasks import _lm_fusion
 from attlm_fairseq.verbs.export import export_model
 
@@ -345,6 +346,33 @@ def test_few_tokens_of_kenlm_are_as_good_as_all(tmp_path, monkeypatch, seed, opt
             every = decode(task, make_model(seed), prefix_tokens=prefix, **options)
             assert not isinstance(task.last_generator.search, FewTokensBeamSearch)
         assert_same(few, every)
+
+
+@pytest.mark.parametrize("tags", [0, 1])
+@pytest.mark.parametrize("weight", [0.5, 5.0])
+def test_few_tokens_are_the_best_of_all(tmp_path, tags, weight):
+    """Totals of every token, with what KenLM says of it after the words that follow the language tags."""
+    lm, dictionary = KenLM(write_arpa(tmp_path / "lm.arpa", WORDS)), make_dictionary(WORDS)
+    words = ["<unk>", "<unk>", "</s>", *dictionary.symbols[3:]]
+    search = FewTokensBeamSearch(dictionary, [(NgramTokens(lm, Vocabulary(dictionary.symbols)), weight)])
+    search.tags = tags
+    for seed in range(20):
+        random_ = torch.Generator().manual_seed(seed)
+        tokens = torch.randint(4, len(words), (2 * BEAM, 3), generator=random_)
+        totals = 3 * torch.randn(2, BEAM * len(words), generator=random_)
+        added = []
+        for row in tokens.tolist():
+            state = lm.start()
+            for token in row[1 + tags :]:
+                state = lm.score(state, words[token])[1]
+            added.append([weight * lm.score(state, word)[0] for word in words])
+        expected = (totals + torch.tensor(added).view(2, -1)).topk(2 * BEAM)
+        values, places = search.best(totals, 2 * BEAM, (2, BEAM, len(words)), tokens)
+        torch.testing.assert_close(values, expected.values)
+        assert torch.equal(places, expected.indices)
+    if tags:
+        values, _ = search.best(totals, 3, (2, BEAM, len(words)), tokens[:, :1])
+        assert torch.equal(values, totals.topk(3).values), "the tag is not asked for"
 
 
 def test_kenlm_is_taken_out_and_sampled_with(tmp_path):
