@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.search import Sampling
 from foreign_lms import write_fairseq_lm
 from lm_files import VARIANTS, write_arpa, write_checkpoint
 from pretend_device import NAME
@@ -24,7 +25,7 @@ from attlm_fairseq.checkpoints.vocabulary import Vocabulary
 from attlm_fairseq.decoding import fairseq_search
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.fairseq_lms import LoadOptions, load_folder_or_checkpoint, load_lm, parse_lms
-from attlm_fairseq.decoding.fairseq_search import FewTokensBeamSearch
+from attlm_fairseq.decoding.fairseq_search import FastBeamSearch, FewTokensBeamSearch
 from attlm_fairseq.decoding.ngram_tokens import NgramTokens
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.families import FAMILIES
@@ -301,6 +302,17 @@ def test_the_largest_are_those_of_topk(monkeypatch, count, size, piece):
         assert all(len(set(row)) == count for row in places.tolist())
 
 
+def test_each_batch_begins_anew(tmp_path):
+    path, arpa = write_checkpoint(tmp_path / "lm.pt", WORDS), write_arpa(tmp_path / "lm.arpa", WORDS)
+    task, model = make_task(lms=f"{path}=0.6:{arpa}=0.4"), make_model()
+    first = decode(task, model)
+    generator = task.last_generator
+    for sample in (make_sample(sentences=2, seed=1), make_sample()):
+        found = task.inference_step(generator, [model], sample)
+    assert_same(found, first)
+    assert_same(decode(task, model, prefix_tokens=torch.empty(6, 0, dtype=torch.long)), first)
+
+
 def test_hypotheses_of_the_same_words_are_one_row_of_the_lm(tmp_path, monkeypatch):
     """At the start all are; sentences with the same source stay so to their ends."""
     task = make_task(lms=f"{write_checkpoint(tmp_path / 'lm.pt', WORDS)}=0.6")
@@ -379,8 +391,12 @@ def test_kenlm_is_taken_out_and_sampled_with(tmp_path):
     """Where few tokens do not do: negative weights, and searches other than plain beam search."""
     arpa = write_arpa(tmp_path / "lm.arpa", WORDS)
     assert_same(decode(make_task(lms=f"{arpa}=0.5:{arpa}=-0.5"), make_model()), decode(make_task(), make_model()))
+    task = make_task(lms=f"{arpa}=-0.5")
+    decode(task, make_model())
+    assert type(task.last_generator.search) is FastBeamSearch
     task = make_task(lms=f"{arpa}=0.5")
     [of_sentence, *_] = decode(task, make_model(), sampling=True, sampling_topk=5)
+    assert type(task.last_generator.search) is Sampling
     words = [task.target_dictionary[token] for token in of_sentence[0]["tokens"][:-1]]
     assert of_sentence[0]["lm_scores"][0].tolist() == pytest.approx(KenLMScorer(arpa).score([words])[0].log_probs, abs=1e-4)
 
@@ -429,10 +445,12 @@ def test_the_report_counts_what_the_lms_did(tmp_path):
     assert f"differs from decoding without them in {differ} of 6" in str(report)
 
 
-def test_alignments_are_still_printed(tmp_path):
-    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+@pytest.mark.parametrize("full_context", [False, True])
+def test_alignments_are_still_printed(tmp_path, full_context):
+    path, model = write_checkpoint(tmp_path / "lm.pt", WORDS), make_model()
+    model.full_context_alignment = full_context  # of models that align a whole hypothesis once more
     sample = make_sample() | {"target": make_sample()["net_input"]["src_tokens"]}
-    found = decode(make_task(lms=f"{path}=0.6"), make_model(), sample, print_alignment="hard")
+    found = decode(make_task(lms=f"{path}=0.6"), model, sample, print_alignment="hard")
     assert texts(found) == texts(decode(make_task(lms=f"{path}=0.6"), make_model()))
     assert all(isinstance(of_sentence[0]["alignment"], list) for of_sentence in found)
 
