@@ -68,6 +68,7 @@ def batch_beam_search(lm, size: int, seed: int, weight: float = 0.6) -> list[tup
     search = BatchBeamSearch(
         scorers, weights, BEAM, vocab_size=size, sos=size - 1, eos=size - 1, token_list=[str(token) for token in range(size)]
     )
+    search.to(device="cpu").eval()  # as ESPnet's programs do
     with torch.inference_mode():
         found = search(torch.zeros(5, 3), maxlenratio=-LENGTH)
     return [(hypothesis.yseq.tolist(), float(hypothesis.score)) for hypothesis in found]
@@ -161,6 +162,10 @@ def test_searches_of_transducers_are_those_of_full_prefixes(words, subwords, mod
 def test_one_hypothesis_at_a_time_has_the_same_scores(subwords):
     lm, x = EspnetLM.of_tokens(subwords, SUBWORDS), torch.zeros(5, 3)
     full = FullPrefix(lm.fusion)
+    _, states = lm.batch_score(torch.tensor([[9, 2], [9, 5]]), [None, None], x)
+    assert [lm.select_state(states, place) for place in (1, 0)] == [lm.fusion.score(lm.fusion.start(), token)[1] for token in (5, 2)]
+    assert lm.select_state(None, 1) is lm.init_state(x)
+    assert lm.final_score(states[0]) == 0.0
     tokens, state = [9], lm.init_state(x)
     for token in (2, 5, 8, 3):
         scores, state = lm.score(torch.tensor(tokens), state, x)

@@ -98,6 +98,7 @@ def test_a_space_at_the_end_is_no_word(arpa):
     assert lm.score(start, "") == (0.0, start)
     lm.reset_params(score_boundary=False)
     assert lm.score(state, "", is_last_word=True) == (0.0, state)
+    assert lm.score(start, "bed", is_last_word=True) == (score, state)
     lm.reset_params(score_boundary=True)
     own = LanguageModel(kenlm.Model(str(arpa)), WORDS)
     before, between = own.score(own.get_start_state(), "bed")
@@ -221,7 +222,8 @@ def test_decode_prunes_by_the_history_that_kenlm_has(arpa, tmp_path):
 def test_the_order_of_other_lms_is_an_option(neural, arpa):
     mixed = LogLinearLM([neural, KenLM(arpa)])
     assert PyctcdecodeLM(mixed).order == PyctcdecodeLM(LogLinearLM([KenLM(arpa)], segment=[list]), WORDS).order == 1 << 30
-    assert PyctcdecodeLM(mixed, order=4).order == 4
+    for order in (1, 4):
+        assert PyctcdecodeLM(mixed, order=order).order == order
     for order in (0, -1, 2.0):
         with pytest.raises(ValueError, match="order is the number of words"):
             PyctcdecodeLM(mixed, order=order)
@@ -295,6 +297,11 @@ def test_processes_that_a_pool_forks_compute_with_one_thread(arpa):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
     finally:
         torch.set_num_threads(before)
+
+
+def test_one_language_model_is_not_a_combination(arpa):
+    with pytest.raises(TypeError, match="LogLinearLM"):
+        PyctcdecodeLM(KenLM(arpa))
 
 
 def test_a_text_is_no_collection_of_words(arpa):
