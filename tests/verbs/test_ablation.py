@@ -94,6 +94,14 @@ def test_a_fixed_weight_is_left_out_too():
     assert [row.label for row in tuned.ablation[1:]] == ["without am", "without lm"]
 
 
+def test_a_weight_stays_fixed_where_another_score_is_left_out():
+    lists, options = lists_with({"am": 1.0, "lm": 0.3}), attlm.TuneOptions(intervals={"am": (0.0, 0.0)}, folds=4, restarts=1)
+    *_, row = attlm.tune(lists, options=replace(options, ablation=True)).ablation
+    alone = attlm.tune(without(lists, "lm"), options=options)
+    assert row.label == "without lm"
+    assert row.interval == next(of.interval for of in alone.rows if of.label == alone.system.label)
+
+
 def test_parts(caplog):
     caplog.set_level("INFO")
     names = ["am", "a", "b", "a_oov", "b_oov", "b_tokens", "a_minus_c", "words", "rank", *SCORES, "corrector"]
