@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,8 +15,10 @@ from fairseq_runs import ROOT, fairseq
 from lm_files import write_arpa, write_checkpoint
 from translation_models import BEAM, WORDS, make_model, make_sample, make_task
 
+from attlm_fairseq.decoding.fairseq_lms import load_lm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.lm_files import load_lm_files
+from attlm_fairseq.tasks import _lm_fusion
 
 USER_DIR = ["--user-dir", ROOT / "attlm_fairseq"]
 TRAINING = [
@@ -194,6 +197,16 @@ def test_scores_after_a_forced_tag_are_those_of_the_text_alone(tmp_path, seed):
                 assert scores == pytest.approx([0.0, *expected.log_probs], abs=1e-4)
     shown = decode_tagged(lms, None, 5, seed)  # the same symbol as a word
     assert all(hypothesis["lm_scores"][0][0] < 0 for of_sentence in shown for hypothesis in of_sentence)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_few_tokens_of_kenlm_are_as_good_as_all_after_a_forced_tag(tmp_path, monkeypatch, seed):
+    lms = f"{write_arpa(tmp_path / 'lm.arpa', WORDS)}=2"
+    few = decode_tagged(lms, {5}, 5, seed)
+    monkeypatch.setattr(_lm_fusion, "load_lm", lambda *given: replace(load_lm(*given), ngram=None))
+    for found, expected in zip(few, decode_tagged(lms, {5}, 5, seed), strict=True):
+        assert [row["tokens"].tolist() for row in found] == [row["tokens"].tolist() for row in expected]
+        assert [row["score"].item() for row in found] == pytest.approx([row["score"].item() for row in expected], abs=1e-4)
 
 
 def test_a_decoder_with_its_own_sentence_end_is_refused(tmp_path):
