@@ -79,11 +79,25 @@ def test_options_without_effect(task, model, message):
         refuse_options(OmegaConf.create(TASK | task), OmegaConf.create(MODEL | model))
 
 
-def test_weights_in_half_precision_are_not_averaged(monkeypatch):
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_weights_in_half_precision_are_not_averaged(monkeypatch, precision):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    task = {**TASK, "average": "ema", "fp16": True, "cpu": False}
+    task = {**TASK, precision: True, "cpu": False}
+    refuse_options(OmegaConf.create(task), OmegaConf.create(MODEL))
     with pytest.raises(InputError, match=r"--average .*--compute-dtype bf16"):
-        refuse_options(OmegaConf.create(task), OmegaConf.create(MODEL))
+        refuse_options(OmegaConf.create(task | {"average": "ema"}), OmegaConf.create(MODEL))
+
+
+@pytest.mark.parametrize(("cpu", "gpu"), [(True, True), (True, False), (False, False), (False, True)])
+def test_options_of_gpus_are_refused_without_one_and_on_the_cpu(monkeypatch, cpu, gpu):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    for task, model in (({"fp16": True}, {}), ({"bf16": True}, {}), ({}, {"cuda_graphs": True})):
+        given = OmegaConf.create({**TASK, **task, "cpu": cpu}), OmegaConf.create(MODEL | model)
+        if gpu and not cpu:
+            refuse_options(*given)
+            continue
+        with pytest.raises(InputError, match="without a GPU"):
+            refuse_options(*given)
 
 
 def test_options_with_effect():
@@ -96,7 +110,8 @@ def test_options_with_effect():
         refuse_options(OmegaConf.create(TASK), OmegaConf.create(MODEL | model))
     latent = {"_name": "awd_lstm_lm", "softmaxes": "2", "dropout": 0.5, "dropout_latent": None, **ALL_PLACES}
     refuse_options(OmegaConf.create(TASK), OmegaConf.create(MODEL | latent))
-    for task in ({"average": "ema", "average_decay": 0.9}, {"average": "nt-asgd", "average_window": 3}):
+    of_average = {"average": "ema", "average_decay": 0.9, "disable_validation": True}, {"average": "nt-asgd", "average_window": 1}
+    for task in (*of_average, {"batch_size": 1}, {"cpu": False}):
         refuse_options(OmegaConf.create(TASK | task), OmegaConf.create(MODEL))
     refuse_options(OmegaConf.create(TASK | {"finetune_from_model": "a.pt"}), OmegaConf.create({}))  # a model of fairseq's own
 
