@@ -14,7 +14,7 @@ from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.bootstrap import Interval, PairedComparison, confidence_interval, paired_test, summed
-from attlm_fairseq.nbest.statistics.evaluation import holm, of_holm, p_as_text
+from attlm_fairseq.nbest.statistics.evaluation import holm, of_holm, p_as_text, signed
 from attlm_fairseq.nbest.statistics.text_samples import BLOCK_LINES, MIN_SAMPLES, document_numbers, lines_together
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress
 from attlm_fairseq.verbs.configuration import LM, run_config
@@ -227,5 +227,5 @@ def _cells(row: LMRow) -> Sequence[str]:
     cells = [row.lm, f"{row.ppl.score:.2f}", f"{row.ppl.low:.2f} .. {row.ppl.high:.2f}"]
     if row.change is None or row.p_value is None:
         return [*cells, "", "", ""]
-    interval = f"{row.change.low:+.2f} .. {row.change.high:+.2f} %" if math.isfinite(row.change.low + row.change.high) else ""
-    return [*cells, f"{row.change.score:+.2f} %", interval, p_as_text(row.p_value)]
+    interval = f"{signed(row.change.low)} .. {signed(row.change.high)} %" if math.isfinite(row.change.low + row.change.high) else ""
+    return [*cells, f"{signed(row.change.score)} %", interval, p_as_text(row.p_value)]

@@ -29,7 +29,7 @@ from attlm_fairseq.nbest.run.config_file import TUNED_ON
 from attlm_fairseq.nbest.run.deciding import NOTHING_TO_CHOOSE
 from attlm_fairseq.nbest.run.rescoring import Context
 from attlm_fairseq.nbest.run.walk import Choice
-from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare
+from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare, signed
 from attlm_fairseq.nbest.tuning.folds import MIN_FOLDS, NOTHING, tuner_of_folds
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem, tune_system
@@ -261,9 +261,8 @@ def _verdict(tuned: Tuned, options: TuneOptions, candidates: CandidateSpec) -> s
         )
     gain = system.gain
     assert gain is not None, "a gain that is not there was cross-validated"
-    found = (
-        f"cross-validation shows no gain over the input order to rely on ({system.label}: {gain.difference.score:+.2f} {tuned.metric.name})"
-    )
+    difference = f"{system.label}: {signed(gain.difference.score)} {tuned.metric.name}"
+    found = f"cross-validation shows no gain over the input order to rely on ({difference})"
     if options.no_gain == "fail":
         raise NoGainError(f"{found}; nothing is written", tuned)
     warning = f"{found}: the weights written are 0 and leave the lists as they are"

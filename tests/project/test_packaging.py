@@ -68,6 +68,8 @@ def test_wheel_holds_every_file_of_the_package_and_nothing_else(wheel):
 
 
 def test_the_source_distribution_is_enough_for_tests_and_docs(tmp_path):
+    if not (ROOT / ".git").exists():
+        pytest.skip("no git checkout to compare with")
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
     for name in tracked:
         (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)

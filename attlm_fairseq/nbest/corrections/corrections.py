@@ -72,7 +72,7 @@ def note_jackknifed(path: Path, table: Table, lists: Sequence[NbestList], fold_o
 
 
 class _Folder:
-    """A temporary folder that goes with this object. Python's own warns when it goes in this way."""
+    """A temporary folder that goes with this object. ``tempfile.TemporaryDirectory`` warns unless somebody closes it."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="attlm-corrections-"))

@@ -21,7 +21,7 @@ from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.metrics import ErrorRate, Metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.statistics.calibration import Calibration
-from attlm_fairseq.nbest.statistics.evaluation import Row, of_holm
+from attlm_fairseq.nbest.statistics.evaluation import Row, of_holm, signed
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.templates import load_template
@@ -170,7 +170,7 @@ class ReportBuilder:
         """Return the page; the LMs score the utterances shown again, now word by word."""
         better, worse = ([change for *_, change in sorted(heap, key=lambda item: (-item[0], -item[1]))] for heap in self._heaps)
         words = _word_scores([*better, *worse], page.scorers, page.texts)
-        return load_template("attlm_fairseq.nbest.report", "report.html").render(
+        return load_template("attlm_fairseq.nbest.report", "report.html", signed=signed).render(
             title=page.title,
             metric=self.metric,
             unit="errors" if isinstance(self.metric, ErrorRate) else f"points of sentence {self.metric.name} lost",

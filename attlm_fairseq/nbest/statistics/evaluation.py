@@ -132,6 +132,11 @@ class Row:
         return "" if self.comparison is None or self.comparison.p_value is None else p_as_text(self.comparison.p_value)
 
 
+def signed(value: float, decimals: int = 2) -> str:
+    """Return a difference with its sign; one that is rounded to 0 has a plus."""
+    return f"{round(value, decimals) + 0.0:+.{decimals}f}"
+
+
 def p_as_text(p_value: float) -> str:
     """Return a p-value as a number of three digits, or ``< 0.001``."""
     return f"{p_value:.3f}" if p_value >= LEAST_P else f"< {LEAST_P}"

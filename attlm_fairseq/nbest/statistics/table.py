@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from attlm_fairseq.nbest.metrics import Edits, ScoreOfSums
-from attlm_fairseq.nbest.statistics.evaluation import Row, of_holm
+from attlm_fairseq.nbest.statistics.evaluation import Row, of_holm, signed
 
 
 def as_table(rows: Sequence[Row], metric: ScoreOfSums, against: str) -> str:
@@ -63,21 +63,16 @@ def error_table(counts: Mapping[str, ErrorCounts], unit: str) -> str:
     return tabulate(rows, head, "plain", disable_numparse=True, colalign=("left", "right", "right", "right", "right", "right"))
 
 
-def _signed(value: float, decimals: int) -> str:
-    """Return a difference with its sign; one that is rounded to 0 has a plus."""
-    return f"{round(value, decimals) + 0.0:+.{decimals}f}"
-
-
 def _cells(row: Row, decimals: int) -> tuple[str, str, str, str]:
     compared = ""
     if row.comparison:
         difference = row.comparison.difference
-        compared = _signed(difference.score, decimals)
+        compared = signed(difference.score, decimals)
         if row.in_sample:
             compared += ", in-sample"
         else:
             if row.is_bounded:
-                compared += f" ({_signed(difference.low, decimals)} .. {_signed(difference.high, decimals)})"
+                compared += f" ({signed(difference.low, decimals)} .. {signed(difference.high, decimals)})"
             compared += f", p {'' if row.p_text.startswith('<') else '= '}{row.p_text}"
     low, high = f"{row.interval.low:.{decimals}f}", f"{row.interval.high:.{decimals}f}"
     return row.label, f"{row.interval.score:.{decimals}f}", f"{low} .. {high}", compared
