@@ -7,6 +7,7 @@
 # MODEL="--arch ..": the model and its sizes. BPTT=35 words of each row make an update, RATE=0.0022 is the first rate. EPOCHS=9 epochs of
 # the text, the first WEAK=9 with less dropout than the others. MORE="9 9" goes on twice, for two more hours each, with more dropout: the rate
 # falls to 0 again from MORE_RATE=0.0018 (or one for each: "0.0018 0.0015"). PROCESSES=2 of a CPU share 40 rows. WORK=folder.
+# STEADY=28: the rate stays the same for 28 epochs, then falls to 0 until the last of EPOCHS; the LM is an average of the weights (EMA).
 # KINDS="alone context neural-cache adaptation both" are the tests; the last two take half an hour each. LINES=3370 of valid are fitted on.
 # The same command continues an interrupted run.
 set -euo pipefail
@@ -53,11 +54,22 @@ go_on_from() {
     done
 }
 
-model=model epochs=${EPOCHS:-9}
-first=$(until_epoch "$epochs" "${RATE:-0.0022}")
+model=model epochs=${EPOCHS:-9} steady=${STEADY:-0} rate=${RATE:-0.0022}
+first=$(until_epoch "$epochs" "$rate")
+if ((steady)); then
+    training+=(--average ema --average-decay 0.9995 --weight-decay 0.02)
+    first="--lr-scheduler fixed --max-update $((steady * updates)) --lr $rate"
+fi
 train_model weak "$PROCESSES processes" "${training[@]}" $first "${weak[@]}" --max-epoch "${WEAK:-9}" --save-dir weak "$@"
 go_on_from weak model
 train_model model "$PROCESSES processes; after $(<weak/options)" "${training[@]}" $first "${strong[@]}" --save-dir model "$@"
+if ((steady)); then
+    model=fall
+    go_on_from model fall
+    # the rate falls where the warm-up ends
+    train_model fall "$PROCESSES processes; after $(<model/options)" "${training[@]}" $(until_epoch "$epochs" "$rate") "${strong[@]}" \
+        --warmup-updates "$((steady * updates))" --reset-lr-scheduler --save-dir fall "$@"
+fi
 cycle=0 rates=(${MORE_RATE:-0.0018})
 for more_epochs in ${MORE:-}; do
     more_rate=${rates[cycle]:-${rates[-1]}} cycle=$((cycle + 1)) before=$model epochs=$((epochs + more_epochs))

@@ -264,3 +264,16 @@ def test_two_hours(corpus, tmp_path):
     assert rates[0] == pytest.approx([0.0018, 0.0012, 0.0006, 0])  # from 0.0024
     assert rates[1] == pytest.approx([0.001, 0])
     assert "== test, context: ppl " in printed
+
+
+def test_two_hours_at_a_steady_rate_that_falls_at_the_end(corpus, tmp_path):
+    settings = {"STEADY": "2", "EPOCHS": "4", "WEAK": "1", "RATE": "0.0018", "KINDS": "context"}
+    settings["MODEL"] = "--arch mogrifier_lstm_lm --decoder-hidden-size 12 --projection-size 4 --mogrifier-rank 2"
+    printed = run("two_hours", corpus, "--decoder-embed-dim", "4", "--log-interval", "1", work=tmp_path / "work", **settings)
+    logs = {name: (tmp_path / "work" / f"{name}.log").read_text() for name in ("weak", "model", "fall")}
+    assert "Loaded checkpoint model/checkpoint_last.pt (epoch 2 @ 2 updates)" in logs["model"]
+    assert "Loaded checkpoint fall/checkpoint_last.pt (epoch 3 @ 4 updates)" in logs["fall"]
+    rates = {name: [float(rate) for rate in re.findall(r"train_inner.* lr=([\d.e-]+)", log)] for name, log in logs.items()}
+    assert rates["model"] == pytest.approx([0.0018 * 4 / 150, 0.0018 * 5 / 150], rel=0.01)  # still warming up
+    assert rates["fall"] == pytest.approx([0.00135, 0.0009, 0.00045, 0])
+    assert "== test, context: ppl " in printed

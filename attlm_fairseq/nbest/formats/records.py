@@ -24,6 +24,7 @@ from attlm_fairseq.numeric import is_number
 
 # a probability of a token that is printed as 0 with 6 decimals, as whisper.cpp does
 MIN_PROBABILITY = 5e-7
+_TEXTS = frozenset((*keys.ALL_TEXTS, *keys.REFERENCES, *keys.SOURCES))
 EXPECTED = (
     "expected hypotheses: a list of texts, of [text, score] or of objects with a text; or an object with such a list "
     "(hyps, nbest, texts, ..) or with one text (text, hyp, ..)"
@@ -269,6 +270,10 @@ class Reader:
             else:
                 if key in keys.MEASUREMENTS:
                     self.tell_of_measurement(key)
+                elif isinstance(found, str) and key not in _TEXTS and keys.is_score(key) and _is_fraction(found):
+                    self._tell(
+                        f"{quoted(key)} of a hypothesis is a number in quotes: it is not read as a score; if it is one, leave them out"
+                    )
                 continue
             read.add(key)
         if keys.LOGPROB not in scores:
@@ -408,6 +413,11 @@ class _At:
 
     def _steps(self, key: str) -> tuple[str | int, ...]:
         return self.columns.get(key, (*self.steps, key))
+
+
+def _is_fraction(text: str) -> bool:
+    """Return whether a text is a number that is no id, count or rank: below 0 or with a point."""
+    return is_written_number(text) and ("-" in text or "." in text)
 
 
 def _named_numbers(value: Sequence[Any]) -> Iterator[tuple[str, float]]:

@@ -644,6 +644,18 @@ def test_a_total_that_may_be_the_decoders_is_told(name, text):
         assert sum("is what rescoring calls its own total: it is not read as a score" in line for line in notes) == told
 
 
+@pytest.mark.parametrize("name", ["jsonl", "json"])
+@pytest.mark.parametrize(("am", "told"), [("-1.5", 1), ("0.5", 1), ("-2", 1), ("17", 0), ("high", 0), ("-", 0)])
+def test_a_number_in_quotes_that_is_no_score_is_told_once(name, am, told):
+    hypotheses = [{"text": "-1.5", "am": am, "start": "0.5"}, {"text": "b", "am": am}]
+    line = json.dumps({"id": "u", "hyps": hypotheses}) + "\n"
+    with collected() as notes:
+        [nbest] = read(line, name)
+    assert [h.scores for h in nbest.hypotheses] == [{}, {}]
+    assert sum("'am' of a hypothesis is a number in quotes: it is not read as a score" in line for line in notes) == told
+    assert len(notes) == told
+
+
 def confident(text: str, name: str) -> str:
     """Return the file with confidences for the first answer of each list."""
     lists = read(text, name)
