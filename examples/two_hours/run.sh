@@ -57,6 +57,7 @@ go_on_from() {
 model=model epochs=${EPOCHS:-9} steady=${STEADY:-0} rate=${RATE:-0.0022}
 first=$(until_epoch "$epochs" "$rate")
 if ((steady)); then
+    ((steady < epochs)) || { echo "run.sh: STEADY=$steady and EPOCHS=$epochs: the rate falls after STEADY epochs, so EPOCHS must be more" >&2; exit 2; }
     training+=(--average ema --average-decay 0.9995 --weight-decay 0.02)
     first="--lr-scheduler fixed --max-update $((steady * updates)) --lr $rate"
 fi

@@ -269,6 +269,7 @@ def test_two_hours(corpus, tmp_path):
 def test_two_hours_at_a_steady_rate_that_falls_at_the_end(corpus, tmp_path):
     settings = {"STEADY": "2", "EPOCHS": "4", "WEAK": "1", "RATE": "0.0018", "KINDS": "context"}
     settings["MODEL"] = "--arch mogrifier_lstm_lm --decoder-hidden-size 12 --projection-size 4 --mogrifier-rank 2"
+    assert "EPOCHS must be more" in run("two_hours", corpus, work=tmp_path / "work", code=2, **settings | {"STEADY": "4"})
     printed = run("two_hours", corpus, "--decoder-embed-dim", "4", "--log-interval", "1", work=tmp_path / "work", **settings)
     logs = {name: (tmp_path / "work" / f"{name}.log").read_text() for name in ("weak", "model", "fall")}
     assert "Loaded checkpoint model/checkpoint_last.pt (epoch 2 @ 2 updates)" in logs["model"]

@@ -176,7 +176,8 @@ class _Window:
                 if cut and self._grow():
                     continue
                 ends = "the file ends too early: " if not rest or error.msg.startswith("Unterminated string") else ""
-                raise self.error(f"{what} is not valid JSON: {ends}{error.msg}", fault) from None
+                found = error.msg.removesuffix(" at")  # the message names the line first
+                raise self.error(f"{what} is not valid JSON: {ends}{found}", fault) from None
             except (ValueError, RecursionError) as error:
                 raise self.error(f"{what} is not usable JSON: {error}", at) from None
             return value, end - self._taken

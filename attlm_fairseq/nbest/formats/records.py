@@ -272,7 +272,7 @@ class Reader:
                     self.tell_of_measurement(key)
                 elif isinstance(found, str) and key not in _TEXTS and keys.is_score(key) and _is_fraction(found):
                     self._tell(
-                        f"{quoted(key)} of a hypothesis is a number in quotes: it is not read as a score; if it is one, leave them out"
+                        f"{quoted(key)} of a hypothesis is a number in quotes: it is not read as a score; write scores without quotes"
                     )
                 continue
             read.add(key)

@@ -242,3 +242,9 @@ def test_output_of_fairseq_that_ends_before_its_first_hypothesis_is_no_list_of_t
         list(lists)
     (tmp_path / "of one kind").write_text("S-0\ta b\nS-0\ta\nS-1\tc\n")  # these may be ids
     assert open_nbest(str(tmp_path / "of one kind"))[0].name == "plain"
+
+
+def test_a_cut_text_is_told_in_a_whole_sentence():
+    """Python's messages for control characters end with "at", which the place follows."""
+    with pytest.raises(InputError, match=r"the file ends too early: Invalid control character$"):
+        list(find_format("json").read(TextSource("u.json", text='{"id": "u", "hyps": [{"te\n')))
