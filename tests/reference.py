@@ -340,3 +340,11 @@ def activation_terms(features: list[Tensor], states: list[Tensor], alpha: float,
     activation = sum((f * f).mean() for f in features) / len(features)
     pairs = [((after - before) ** 2).mean() for before, after in pairwise(states)]
     return alpha * activation + beta * sum(pairs) / max(1, len(pairs))
+
+
+def taught_nll(log_probs: Tensor, target: int, q: list[Tensor], weight: float) -> Tensor:
+    """Distillation (Hinton et al. 2015): the loss of one prediction, its ``log_probs`` (V,) and those of teachers, mean ``q`` (V,) each."""
+    loss = -(1 - weight) * log_probs[target]
+    for word, log_prob in enumerate(log_probs):
+        loss = loss - weight * sum(each[word] for each in q) / len(q) * log_prob
+    return loss

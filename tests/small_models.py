@@ -12,7 +12,7 @@ from attlm_fairseq.checkpoints.vocabulary import EOS, PAD
 from attlm_fairseq.modules.families import build_language_model
 from attlm_fairseq.modules.kernels.limits import LIMITS
 from attlm_fairseq.modules.language_model import LanguageModel
-from attlm_fairseq.modules.memory import Read
+from attlm_fairseq.modules.memory import ProjectedReader, Read
 from attlm_fairseq.modules.output import Mixture
 from attlm_fairseq.modules.recurrence import TwoSizes
 
@@ -65,6 +65,10 @@ VARIANTS = {
         {"mogrifier_rounds": 3, "projection_size": 16, "output_layer": "untied"},
     ),
     "pointer": ("pointer_lstm_lm", {"pointer_window": 4}),
+    "pointer Mogrifier, projection": (
+        "pointer_mogrifier_lm",
+        {"pointer_window": 4, "mogrifier_rounds": 3, "projection_size": 16, "output_layer": "untied"},
+    ),
     "rnn": ("rnn_lm", {}),
     "HORNN fofe": ("hornn_lm", {"hornn_feedback": "fofe"}),
     "RWA": ("rwa_lm", {}),
@@ -75,10 +79,11 @@ VARIANTS = {
 }
 
 
-POINTERS = ("pointer",)  # the output layer reads the memory, too; there is no adaptive softmax and no mixture
+POINTERS = ("pointer", "pointer Mogrifier, projection")  # the output layer reads the memory; no adaptive softmax, no mixture
 # families that read nothing but the state
 WITHOUT_MEMORY = ("plain_lstm_lm", "rnn_lm", "hornn_lm", "lstmn_lm", "mogrifier_lstm_lm", "rwa_lm")
-OF_WORDS = [variant for variant in VARIANTS if VARIANTS[variant][0] in ("rm_lm", "pointer_lstm_lm")]  # whose memory holds words, not states
+# whose memory holds words, not states
+OF_WORDS = [variant for variant in VARIANTS if variant in POINTERS or VARIANTS[variant][0] == "rm_lm"]
 WITHOUT_READ = (
     *("2-gram", "3-gram", "plain", "plain, projection", "rnn", "HORNN fofe", "HORNN gated"),
     *("LSTMN", "Mogrifier", "Mogrifier, low rank", "RWA"),
@@ -143,6 +148,8 @@ def reference_log_probs(model: LanguageModel, tokens: list[int], variant: str) -
 
 def reference_pointer(model: LanguageModel, tokens: list[int]) -> tuple[torch.Tensor, list, torch.Tensor]:
     reader, output, (h, _) = model.reader, model.output, reference_states(model, tokens)
+    if isinstance(reader, ProjectedReader):
+        h, reader = reference.projected_states(h, reader.projection.weight, reader.projection.bias), reader.inner
     weights = reader.query.weight, reader.query.bias, reader.sentinel, output.weight, output.bias
     return reference.pointer_log_probs(h, tokens, reader.window, *weights)
 

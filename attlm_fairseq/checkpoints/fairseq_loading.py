@@ -32,6 +32,7 @@ NAMES_OF_FILES = {
     "log_file",
     "user_dir",
     "init_from",
+    "teacher",
 }
 """Options that are never evaluated and can look like calls: ``wmt14 (en-de)``."""
 

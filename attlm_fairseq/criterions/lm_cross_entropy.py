@@ -4,7 +4,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Optional
 
 import torch
 from fairseq import utils
@@ -15,8 +15,9 @@ from fairseq.tasks import FairseqTask
 from omegaconf import II
 from torch import Tensor
 
+from attlm_fairseq.criterions.teacher import Teachers, load_teachers
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.models._decoder import MemoryDecoder
+from attlm_fairseq.models._decoder import MemoryDecoder, Taught
 from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, LossTerms
 
 
@@ -57,6 +58,16 @@ class LMCrossEntropyConfig(FairseqDataclass):
             "use (Takase et al.: 0.001)"
         },
     )
+    teacher: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "LM of this package to learn from (knowledge distillation): a checkpoint or folder with the same dictionary, or "
+            "several joined by ':', whose probabilities are averaged"
+        },
+    )
+    teacher_weight: float = field(
+        default=0.5, metadata={"help": "share of the teacher's probabilities in what is learnt; the words of the text have the rest"}
+    )
     sentence_avg: bool = II("optimization.sentence_avg")
 
 
@@ -68,7 +79,9 @@ class LMCrossEntropyCriterion(FairseqCriterion):
     - AR and TAR (Merity, Keskar and Socher 2018): ``N (alpha mean f^2 + beta mean (h_{t+1} - h_t)^2)`` for N predictions, features ``f``
       after dropout and outputs ``h`` of the recurrence before it; padding is left out;
     - AdvSoft and self-normalisation: see ``LossTerms``;
-    - the balance of a mixture of softmaxes: see ``Mixture.loss``.
+    - the balance of a mixture of softmaxes: see ``Mixture.loss``;
+    - a teacher (Hinton, Vinyals and Dean 2015): ``(1 - w) C - w sum_n sum_v q_n(v) ln p_n(v)`` with the teacher's probabilities ``q``.
+      ``C`` has the terms of the output layer (AdvSoft, self-normalisation, balance) here.
 
     The same loss as fairseq's ``cross_entropy`` without terms, in less time and memory, and exact for the adaptive softmax. The entropy
     is over the columns of the reader's weights: a memory of fixed size that is carried from segment to segment is one of them.
@@ -83,9 +96,11 @@ class LMCrossEntropyCriterion(FairseqCriterion):
         adversarial_softmax: float,
         self_normalisation: float,
         mixture_balance: float,
+        teacher: str | None,
+        teacher_weight: float,
         sentence_avg: bool,
     ) -> None:
-        """Set the factors of the terms. Raises InputError if one is negative or not a number."""
+        """Set the factors of the terms. Raises InputError if one is negative or not a number, or a teacher's is not from 0 to 1."""
         super().__init__(task)
         self.attention_entropy = attention_entropy
         self.activation_reg, self.temporal_activation_reg = activation_reg, temporal_activation_reg
@@ -103,15 +118,24 @@ class LMCrossEntropyCriterion(FairseqCriterion):
                 raise InputError(f"{name} {weight}: expected a number, 0 or above")
         if not math.isfinite(attention_entropy):
             raise InputError(f"--attention-entropy {attention_entropy}: expected a number")
+        if not 0 < teacher_weight <= 1:
+            raise InputError(f"--teacher-weight {teacher_weight}: expected a number above 0, at most 1")
+        if teacher is None and teacher_weight != LMCrossEntropyConfig.teacher_weight:
+            raise InputError(f"--teacher-weight {teacher_weight} has no effect without --teacher: give the LM to learn from")
+        self.teacher, self.teacher_weight = teacher, teacher_weight
+        self.dictionary = task.target_dictionary
+        self._teachers: Teachers | None = None
 
     def forward(self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict]:
         """Return the summed loss of a batch, the number by which fairseq divides its gradients, and the values to log."""
-        if not isinstance(getattr(model, "decoder", None), MemoryDecoder):
+        decoder = getattr(model, "decoder", None)
+        if not isinstance(decoder, MemoryDecoder):
             raise InputError("--criterion lm_cross_entropy is for the models of this package: give --criterion cross_entropy")
         need_weights = self.attention_entropy != 0
         terms = self.terms if model.training else PLAIN_LOSS
+        taught = self.taught(decoder, sample["net_input"]) if model.training and self.teacher is not None else None
         try:
-            total, extra = model(**sample["net_input"], target=sample["target"], need_weights=need_weights, terms=terms)
+            total, extra = model(**sample["net_input"], target=sample["target"], need_weights=need_weights, terms=terms, taught=taught)
         except ValueError as error:  # a term that the output layer does not support
             raise InputError(str(error)) from None
         found = extra["loss"]
@@ -131,6 +155,14 @@ class LMCrossEntropyCriterion(FairseqCriterion):
             loss = loss + self.temporal_activation_reg * temporal_activation(extra["states"], counted)
         sample_size = sample["target"].size(0) if self.sentence_avg else sample["ntokens"]
         return loss, sample_size, {**log, "loss": loss.detach(), "sample_size": sample_size}
+
+    def taught(self, student: MemoryDecoder, batch: dict[str, Any]) -> Taught:
+        """Return what the teacher predicts in a batch. Products are in the precision of the student's."""
+        if self._teachers is None:  # only now: an evaluation has no need of them
+            self._teachers = load_teachers(str(self.teacher), self.dictionary.symbols)
+        device = batch["src_tokens"].device
+        with torch.autocast(device.type, torch.bfloat16, enabled=student.low(device)):
+            return Taught(self._teachers.probabilities(**batch), self.teacher_weight)
 
     def entropy(self, model: torch.nn.Module, weights: Tensor | None, counted: Tensor) -> Tensor:
         """Return ``attention_entropy`` of the model's weights. Raises InputError if the model has no trainable attention."""

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import torch
 from fairseq.models import (
@@ -186,6 +186,13 @@ class IncrementalDecoder(FairseqIncrementalDecoder):
         return torch.iinfo(torch.int32).max
 
 
+class Taught(NamedTuple):
+    """What a student learns from its teacher: ``q``, (B, T, V), which replaces the words of the text with a weight from 0 to 1."""
+
+    probabilities: Tensor
+    weight: float
+
+
 class MemoryDecoder(IncrementalDecoder):
     """The decoder of language models."""
 
@@ -201,6 +208,7 @@ class MemoryDecoder(IncrementalDecoder):
         need_weights: bool = False,
         target: Tensor | None = None,
         terms: LossTerms = PLAIN_LOSS,
+        taught: Taught | None = None,
         carried: Any = None,
         rows: Tensor | None = None,
         starts: Tensor | None = None,
@@ -218,6 +226,7 @@ class MemoryDecoder(IncrementalDecoder):
             need_weights: also return the attention weights.
             target: the words to predict (B, T); padding is not counted.
             terms: the additional terms of the loss.
+            taught: the probabilities of a teacher, to learn from besides the targets.
             carried: the ``CarriedState`` with which rows begin, and which stores their states afterwards.
             rows: the rows of ``carried``, (B,).
             starts: whether a row begins from the initial state instead, (B,).
@@ -229,7 +238,7 @@ class MemoryDecoder(IncrementalDecoder):
             log. A dictionary with ``attn``: weights (B, T, M) or None. With targets it also has the ``loss`` as a ``Loss``,
             the top layer's ``states`` (B, T, H), and the reader's ``features`` (B, T, F) after dropout.
         """
-        with torch.autocast(prev_output_tokens.device.type, torch.bfloat16, enabled=self._low(prev_output_tokens.device)):
+        with torch.autocast(prev_output_tokens.device.type, torch.bfloat16, enabled=self.low(prev_output_tokens.device)):
             if incremental_state is not None:
                 features, read = self._next_features(
                     prev_output_tokens, incremental_state, lambda: self.model.initial_state(len(prev_output_tokens))
@@ -241,25 +250,30 @@ class MemoryDecoder(IncrementalDecoder):
             if target is None:
                 result = self._logits(features, read)
             else:
-                loss = self._loss(features, read, target, terms)
+                loss = self._loss(features, read, target, terms, taught)
                 result = loss.total
                 extra |= {"loss": loss, "states": self.model.states(outputs), "features": features[..., : self.model.reader.feature_size]}
             if carried is not None:  # last of all: in validation, fairseq reads a batch again after a lack of GPU memory
                 carried.put(self.model, rows, ends, after)
             return result, extra
 
-    def _low(self, device: torch.device) -> bool:
+    def low(self, device: torch.device) -> bool:
         """Return whether products are in bfloat16: where it is asked for, except on CPUs that have no instructions for it."""
         return self.compute_dtype == "bf16" and (device.type != "cpu" or has_bfloat16_instructions())
 
-    def _loss(self, features: Tensor, read: Read | None, target: Tensor, terms: LossTerms) -> Loss:
-        """Return the loss of the targets (B, T) without padding."""
+    def _loss(self, features: Tensor, read: Read | None, target: Tensor, terms: LossTerms, taught: Taught | None) -> Loss:
+        """Return the loss of the targets (B, T) without padding. The loss that a teacher gives is a part of its ``total`` alone."""
         counted = target != self.dictionary.pad()
-        return self.model.output.loss(features[counted], target[counted], read and read.at(counted), terms, counted)
+        loss = self.model.output.loss(features[counted], target[counted], read and read.at(counted), terms, counted)
+        if taught is None:
+            return loss
+        # all positions at once: locked dropout of a mixture has one mask for each row
+        soft = -(self.model.output.log_probs(features, read) * (taught.probabilities * counted.unsqueeze(2))).sum()
+        return loss._replace(total=(1 - taught.weight) * loss.total + taught.weight * soft)
 
     def _logits(self, features: Tensor, read: Read | None) -> Tensor:
         """Compute logits, in eval mode in float32: bfloat16's 8-bit mantissa is too coarse for probabilities."""
-        with torch.autocast(features.device.type, torch.bfloat16, enabled=self.training and self._low(features.device)):
+        with torch.autocast(features.device.type, torch.bfloat16, enabled=self.training and self.low(features.device)):
             return self.model.output(features if self.training else features.to(self.model.embedding.weight.dtype), read)
 
 

@@ -52,6 +52,7 @@ FAMILIES = extensions.Registry[Family](
         "rwa_lm": Family(WeightedAverage, PlainReader),
         "mogrifier_lstm_lm": Family(Mogrifier, PlainReader),
         "attentive_mogrifier_lm": Family(Mogrifier, AttentiveReader),
+        "pointer_mogrifier_lm": Family(Mogrifier, PointerReader),
     }
 )
 """Families by name. A preset is called ``<family>_<table row>``; if several families fit, it is of the one with the longest name.

@@ -27,6 +27,15 @@ class CarriedState:
         self._states: dict[LanguageModel | None, tuple[Tensor, LanguageModelState]] = {}
         self._read = False  # whether a batch has been read
 
+    def without_states(self) -> CarriedState:
+        """Return an object with the same rule and no states, for models that read the same batches besides the trained one."""
+        return CarriedState(self.carried)
+
+    def known(self, model: LanguageModel, rows: Tensor) -> Tensor:
+        """Return for which of the rows (B,) there is a state of the model, (B,) bool."""
+        known, _ = self._states.get(model, (rows[:0], None))
+        return torch.isin(rows, known.to(rows.device))
+
     def take(self, model: LanguageModel, rows: Tensor, starts: Tensor) -> LanguageModelState:
         """Return the states of the given rows (B,). Rows for which ``starts`` (B,) is True get the initial state.
 

@@ -8,6 +8,7 @@
 # the text, the first WEAK=9 with less dropout than the others. MORE="9 9" goes on twice, for two more hours each, with more dropout: the rate
 # falls to 0 again from MORE_RATE=0.0018 (or one for each: "0.0018 0.0015"). PROCESSES=2 of a CPU share 40 rows. WORK=folder.
 # STEADY=28: the rate stays the same for 28 epochs, then falls to 0 until the last of EPOCHS; the LM is an average of the weights (EMA).
+# POINTER=6: then a pointer to the last 1,000 words is trained with the LM, for 6 epochs whose rate falls from 0.0008 to 0.
 # KINDS="alone context neural-cache adaptation both" are the tests; the last two take half an hour each. LINES=3370 of valid are fitted on.
 # The same command continues an interrupted run.
 set -euo pipefail
@@ -81,6 +82,16 @@ for more_epochs in ${MORE:-}; do
     train_model "$model" "$PROCESSES processes; after $(<"$before/options")" "${training[@]}" $(until_epoch "$epochs" "$rate") "${stronger[@]}" \
         --save-dir "$model" "$@"
 done
+if ((${POINTER:-0})); then
+    case " ${model_options[*]} " in
+        *" --arch mogrifier_lstm_lm "*) pointer=pointer_mogrifier_lm ;;
+        *" --arch plain_lstm_lm "*) pointer=pointer_lstm_lm ;;
+        *) echo "run.sh: POINTER is for --arch mogrifier_lstm_lm and plain_lstm_lm" >&2; exit 2 ;;
+    esac
+    train_model pointer "$PROCESSES processes; after $(<"$model/options")" "${training[@]}" "${strong[@]}" --arch "$pointer" --pointer-window 1000 \
+        $(until_epoch "$POINTER" 0.0008) --warmup-updates 100 --init-from "$model/checkpoint_best.pt" --save-dir pointer "$@"
+    model=pointer
+fi
 
 lines=${LINES:-3370}
 mkdir -p "$model/test"  # in the folder of the model, so that the results go when it is removed
