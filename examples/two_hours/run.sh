@@ -8,7 +8,7 @@
 # the text, the first WEAK=9 with less dropout than the others. MORE="9 9" goes on twice, for two more hours each, with more dropout: the rate
 # falls to 0 again from MORE_RATE=0.0018 (or one for each: "0.0018 0.0015"). PROCESSES=2 of a CPU share 40 rows. WORK=folder.
 # STEADY=28: the rate stays the same for 28 epochs, then falls to 0 until the last of EPOCHS; the LM is an average of the weights (EMA).
-# POINTER=6: then a pointer to the last 1,000 words is trained with the LM, for 6 epochs whose rate falls from 0.0008 to 0.
+# POINTER=9: a pointer to the last 1,000 words joins the LM after STEADY epochs; the rate stays the same for 9 more, before it falls.
 # KINDS="alone context neural-cache adaptation both" are the tests; the last two take half an hour each. LINES=3370 of valid are fitted on.
 # The same command continues an interrupted run.
 set -euo pipefail
@@ -55,22 +55,38 @@ go_on_from() {
     done
 }
 
-model=model epochs=${EPOCHS:-9} steady=${STEADY:-0} rate=${RATE:-0.0022}
+model=model epochs=${EPOCHS:-9} steady=${STEADY:-0} pointer=${POINTER:-0} rate=${RATE:-0.0022}
 first=$(until_epoch "$epochs" "$rate")
 if ((steady)); then
-    ((steady < epochs)) || { echo "run.sh: STEADY=$steady and EPOCHS=$epochs: the rate falls after STEADY epochs, so EPOCHS must be more" >&2; exit 2; }
+    ((steady + pointer < epochs)) || {
+        echo "run.sh: STEADY=$steady, POINTER=$pointer and EPOCHS=$epochs: the rate falls after STEADY and POINTER, so EPOCHS must be more than both" >&2
+        exit 2
+    }
     training+=(--average ema --average-decay 0.9995 --weight-decay 0.02)
     first="--lr-scheduler fixed --max-update $((steady * updates)) --lr $rate"
+fi
+if ((pointer)); then
+    case "$steady ${model_options[*]} " in
+        [1-9]*" --arch mogrifier_lstm_lm "*) with_pointer=pointer_mogrifier_lm ;;
+        [1-9]*" --arch plain_lstm_lm "*) with_pointer=pointer_lstm_lm ;;
+        *) echo "run.sh: POINTER needs STEADY, and mogrifier_lstm_lm or plain_lstm_lm as MODEL" >&2; exit 2 ;;
+    esac
 fi
 train_model weak "$PROCESSES processes" "${training[@]}" $first "${weak[@]}" --max-epoch "${WEAK:-9}" --save-dir weak "$@"
 go_on_from weak model
 train_model model "$PROCESSES processes; after $(<weak/options)" "${training[@]}" $first "${strong[@]}" --save-dir model "$@"
+if ((pointer)); then
+    training+=(--arch "$with_pointer" --pointer-window 1000)
+    train_model pointer "$PROCESSES processes; after $(<model/options)" "${training[@]}" --lr-scheduler fixed --max-update $((pointer * updates)) \
+        --lr "$rate" "${strong[@]}" --init-from model/checkpoint_best.pt --save-dir pointer "$@"
+    model=pointer epochs=$((epochs - steady)) steady=$pointer  # a new optimizer counts its own updates
+fi
 if ((steady)); then
-    model=fall
-    go_on_from model fall
+    go_on_from "$model" fall
     # the rate falls where the warm-up ends
-    train_model fall "$PROCESSES processes; after $(<model/options)" "${training[@]}" $(until_epoch "$epochs" "$rate") "${strong[@]}" \
+    train_model fall "$PROCESSES processes; after $(<"$model/options")" "${training[@]}" $(until_epoch "$epochs" "$rate") "${strong[@]}" \
         --warmup-updates "$((steady * updates))" --reset-lr-scheduler --save-dir fall "$@"
+    model=fall
 fi
 cycle=0 rates=(${MORE_RATE:-0.0018})
 for more_epochs in ${MORE:-}; do
@@ -82,17 +98,6 @@ for more_epochs in ${MORE:-}; do
     train_model "$model" "$PROCESSES processes; after $(<"$before/options")" "${training[@]}" $(until_epoch "$epochs" "$rate") "${stronger[@]}" \
         --save-dir "$model" "$@"
 done
-if ((${POINTER:-0})); then
-    case " ${model_options[*]} " in
-        *" --arch mogrifier_lstm_lm "*) pointer=pointer_mogrifier_lm ;;
-        *" --arch plain_lstm_lm "*) pointer=pointer_lstm_lm ;;
-        *) echo "run.sh: POINTER is for --arch mogrifier_lstm_lm and plain_lstm_lm" >&2; exit 2 ;;
-    esac
-    train_model pointer "$PROCESSES processes; after $(<"$model/options")" "${training[@]}" "${strong[@]}" --arch "$pointer" --pointer-window 1000 \
-        $(until_epoch "$POINTER" 0.0008) --warmup-updates 100 --init-from "$model/checkpoint_best.pt" --save-dir pointer "$@"
-    model=pointer
-fi
-
 lines=${LINES:-3370}
 mkdir -p "$model/test"  # in the folder of the model, so that the results go when it is removed
 for kind in ${KINDS:-alone context neural-cache adaptation both}; do

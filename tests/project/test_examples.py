@@ -15,6 +15,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+import torch
 from fairseq_programs import programs
 
 ROOT = Path(__file__).parents[2]
@@ -267,17 +268,24 @@ def test_two_hours(corpus, tmp_path):
 
 
 def test_two_hours_at_a_steady_rate_that_falls_at_the_end(corpus, tmp_path):
-    settings = {"STEADY": "2", "EPOCHS": "4", "WEAK": "1", "RATE": "0.0018", "POINTER": "2", "KINDS": "context"}
+    """With a pointer that joins in between."""
+    settings = {"STEADY": "2", "POINTER": "1", "EPOCHS": "5", "WEAK": "1", "RATE": "0.0018", "KINDS": "context"}
     settings["MODEL"] = "--arch mogrifier_lstm_lm --decoder-hidden-size 12 --projection-size 4 --mogrifier-rank 2"
-    assert "EPOCHS must be more" in run("two_hours", corpus, work=tmp_path / "work", code=2, **settings | {"STEADY": "4"})
+    for wrong, message in (
+        ({"STEADY": "4"}, "EPOCHS must be more than both"),
+        ({"MODEL": "--arch kvp_lstm_lm"}, "POINTER needs STEADY, and mogrifier_lstm_lm or plain_lstm_lm as MODEL"),
+        ({"STEADY": "0"}, "POINTER needs STEADY"),
+    ):
+        assert message in run("two_hours", corpus, work=tmp_path / "work", code=2, **settings | wrong)
     printed = run("two_hours", corpus, "--decoder-embed-dim", "4", "--log-interval", "1", work=tmp_path / "work", **settings)
-    logs = {name: (tmp_path / "work" / f"{name}.log").read_text() for name in ("weak", "model", "fall", "pointer")}
+    logs = {name: (tmp_path / "work" / f"{name}.log").read_text() for name in ("weak", "model", "pointer", "fall")}
     assert "Loaded checkpoint model/checkpoint_last.pt (epoch 2 @ 2 updates)" in logs["model"]
-    assert "Loaded checkpoint fall/checkpoint_last.pt (epoch 3 @ 4 updates)" in logs["fall"]
+    assert "initialised from model/checkpoint_best.pt: took embedding.weight" in logs["pointer"]
+    assert "Loaded checkpoint fall/checkpoint_last.pt (epoch 2 @ 2 updates)" in logs["fall"]
     rates = {name: [float(rate) for rate in re.findall(r"train_inner.* lr=([\d.e-]+)", log)] for name, log in logs.items()}
     assert rates["model"] == pytest.approx([0.0018 * 4 / 150, 0.0018 * 5 / 150], rel=0.01)  # still warming up
+    assert rates["pointer"] == pytest.approx([0.0018 * 2 / 150, 0.0018 * 3 / 150], rel=0.01)
     assert rates["fall"] == pytest.approx([0.00135, 0.0009, 0.00045, 0])
-    assert "initialised from fall/checkpoint_best.pt: took embedding.weight" in logs["pointer"]
-    assert rates["pointer"] == pytest.approx([0.0008 * updates / 100 for updates in (1, 2, 3, 4)], rel=0.01)  # still warming up
-    assert (tmp_path / "work" / "pointer" / "test" / "context.tsv").exists()
+    trained = torch.load(tmp_path / "work" / "fall" / "checkpoint_best.pt", weights_only=False)
+    assert trained["cfg"]["model"]["_name"] == "pointer_mogrifier_lm"
     assert "== test, context: ppl " in printed
