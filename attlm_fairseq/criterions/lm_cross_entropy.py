@@ -122,6 +122,11 @@ class LMCrossEntropyCriterion(FairseqCriterion):
             raise InputError(f"--teacher-weight {teacher_weight}: expected a number above 0, at most 1")
         if teacher is None and teacher_weight != LMCrossEntropyConfig.teacher_weight:
             raise InputError(f"--teacher-weight {teacher_weight} has no effect without --teacher: give the LM to learn from")
+        if teacher_weight == 1 and self.terms != PLAIN_LOSS:
+            raise InputError(
+                "--teacher-weight 1 leaves nothing of the loss with the words of the text, and of its terms --adversarial-softmax, "
+                "--self-normalisation and --mixture-balance: leave these out, or give a smaller weight"
+            )
         self.teacher, self.teacher_weight = teacher, teacher_weight
         self.dictionary = task.target_dictionary
         self._teachers: Teachers | None = None

@@ -5,6 +5,7 @@ Shapes: B rows, T positions, V vocabulary.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ def load_teachers(names: str, symbols: Sequence[str]) -> Teachers:
     Raises:
         InputError: a name is empty, an LM cannot be loaded, or its dictionary is not ``symbols``, in this order.
     """
-    paths = names.split(":")
+    paths = [names] if os.path.exists(names) else names.split(":")  # noqa: PTH110 - a name with colons; Path.exists raises for one that is too long
     if not all(paths):
         raise InputError(f"--teacher {names!r}: expected a checkpoint or folder, or several joined by ':'")
     models = [load_model(Path(path)) for path in paths]
@@ -39,8 +40,8 @@ class Teachers:
     """Language models without dropout that read the batches of a training. They predict the mean of their probabilities."""
 
     def __init__(self, models: Sequence[TrainedModel]) -> None:
-        self.models = [one.model for one in models]
-        self._states: CarriedState | None = None  # of the training's rows
+        self.models = models
+        self._states: list[CarriedState] = []  # of each model, for the training's rows
 
     @torch.no_grad()
     def probabilities(self, src_tokens: Tensor, carried: CarriedState | None = None, **place: Tensor) -> Tensor:
@@ -48,20 +49,20 @@ class Teachers:
 
         Args:
             src_tokens: see above.
-            carried: the student's states before the batch, or None if every row begins with the initial state. A teacher carries
-                the same parts of its own. A row whose state it does not know, as in a training that goes on within an epoch,
-                begins with the initial state.
+            carried: the student's states before the batch, or None if every row begins with the initial state. A teacher carries what
+                it carried in its own training, such as ``--memory-slots`` of its memory. A row whose state it does not know, as in a
+                training that goes on within an epoch, begins with the initial state.
             place: ``rows``, ``starts`` and ``ends`` of the batch, see ``MemoryDecoder.forward``.
         """
-        if self._states is None and carried is not None:
-            self._states = carried.without_states()
-        states = None if carried is None else self._states
+        if not self._states and carried is not None:
+            self._states = [type(carried)(one.carried) for one in self.models]
         total: Tensor | None = None
-        for model in self.models:
-            model.to(src_tokens.device)
-            if states is None:
+        for number, one in enumerate(self.models):
+            model = one.model.to(src_tokens.device)
+            if carried is None:
                 features, read = model.extract_features(src_tokens)
             else:
+                states = self._states[number]
                 before = states.take(model, place["rows"], place["starts"] | ~states.known(model, place["rows"]))
                 features, read, after = model.read(src_tokens, before)
                 states.put(model, place["rows"], place["ends"], after)

@@ -268,7 +268,9 @@ class MemoryDecoder(IncrementalDecoder):
         if taught is None:
             return loss
         # all positions at once: locked dropout of a mixture has one mask for each row
-        soft = -(self.model.output.log_probs(features, read) * (taught.probabilities * counted.unsqueeze(2))).sum()
+        log_probs = self.model.output.log_probs(features, read)
+        log_probs = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)  # a layer may exclude words: 0 ln 0 = 0
+        soft = -(log_probs * (taught.probabilities * counted.unsqueeze(2))).sum()
         return loss._replace(total=(1 - taught.weight) * loss.total + taught.weight * soft)
 
     def _logits(self, features: Tensor, read: Read | None) -> Tensor:

@@ -27,10 +27,6 @@ class CarriedState:
         self._states: dict[LanguageModel | None, tuple[Tensor, LanguageModelState]] = {}
         self._read = False  # whether a batch has been read
 
-    def without_states(self) -> CarriedState:
-        """Return an object with the same rule and no states, for models that read the same batches besides the trained one."""
-        return CarriedState(self.carried)
-
     def known(self, model: LanguageModel, rows: Tensor) -> Tensor:
         """Return for which of the rows (B,) there is a state of the model, (B,) bool."""
         known, _ = self._states.get(model, (rows[:0], None))

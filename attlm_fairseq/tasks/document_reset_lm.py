@@ -268,7 +268,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
         return FairseqTask.valid_step(self, self.with_state(sample, self.validation_state), model, criterion)
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
-        """Return the state of the rows of all ranks, so that a resumed run continues exactly."""
+        """Return the state of the rows of all ranks, so that a resumed run continues exactly. That of teachers is not kept."""
         if world_size() == 1:
             ranks = [self.training_state.state_dict()]
         else:  # states are not gathered at an epoch's end, where no document continues; otherwise `take` raises an error after resuming

@@ -17,7 +17,7 @@ from attlm_fairseq.criterions.teacher import Teachers, load_teachers
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryDecoder, Taught
 from attlm_fairseq.modules.kernels.linear_nll import LossTerms
-from attlm_fairseq.modules.state import Carried
+from attlm_fairseq.modules.state import EVERYTHING, Carried
 from attlm_fairseq.plugin import register
 from attlm_fairseq.tasks._carried_state import CarriedState
 
@@ -39,7 +39,11 @@ class Words:
 
 
 def teachers_of(*models: torch.nn.Module) -> Teachers:
-    return Teachers([TrainedModel(model, Vocabulary(Words.symbols), Path("lm.pt"), "plain_lstm_lm", "") for model in models])
+    return Teachers([trained_model(model) for model in models])
+
+
+def trained_model(model: torch.nn.Module, carried: Carried = EVERYTHING) -> TrainedModel:
+    return TrainedModel(model, Vocabulary(Words.symbols), Path("lm.pt"), "plain_lstm_lm", "", carried)
 
 
 def decoder_of(variant: str, **options: object) -> MemoryDecoder:
@@ -127,6 +131,33 @@ def test_terms_of_the_output_layer_have_the_weight_of_the_text():
     torch.testing.assert_close(both, 0.75 * alone + 0.25 * soft)
 
 
+def test_the_loss_of_a_pointer_has_the_weight_of_the_text():
+    """It has its auxiliary loss in training alone."""
+    student = decoder_of("pointer").train()
+    inputs, targets = batch()
+    q = teachers_of(make_model("averaging")).probabilities(inputs)
+    alone, extra = student(inputs, target=targets)
+    assert alone > extra["loss"].nll
+    soft, _ = student(inputs, target=targets, taught=Taught(q, 1.0))
+    both, _ = student(inputs, target=targets, taught=Taught(q, 0.25))
+    torch.testing.assert_close(both, 0.75 * alone + 0.25 * soft)
+
+
+def test_a_layer_may_exclude_words(monkeypatch):
+    """Words without probability that the teacher excludes, too, add nothing to the loss or its gradients."""
+    student = decoder_of("plain")
+    inputs, targets = batch()
+    q = teachers_of(make_model("averaging")).probabilities(inputs)
+    q[..., 9] = 0
+    log_probs = student.model.output.log_probs
+    expected = (log_probs(student.model.extract_features(inputs)[0]) * q * (targets != PAD).unsqueeze(2)).sum().neg()
+    excluded = torch.arange(V) == 9
+    monkeypatch.setattr(student.model.output, "log_probs", lambda *given: log_probs(*given).masked_fill(excluded, -torch.inf))
+    total, _ = student(inputs, target=targets, taught=Taught(q, 1.0))
+    torch.testing.assert_close(total, expected)
+    assert all(bool(gradient.isfinite().all()) for gradient in torch.autograd.grad(total, trained(student.model)))
+
+
 def test_locked_dropout_of_a_mixture_has_one_mask_for_a_row(monkeypatch):
     shapes = []
     student = decoder_of("plain", softmaxes="2", dropout_latent=0.5, locked_dropout=True).train()
@@ -142,18 +173,18 @@ def test_locked_dropout_of_a_mixture_has_one_mask_for_a_row(monkeypatch):
 
 
 @pytest.mark.parametrize("variant", ["combined", "plain", "RM gated", "key-value-predict"])
-@pytest.mark.parametrize("slots", [0, 2])
-def test_teachers_carry_their_own_state(variant, slots):
-    """Segments of a document, with a memory of the same size as the student's: the probabilities that the model gives with this state."""
+@pytest.mark.parametrize("rule", [EVERYTHING, Carried(2), Carried(memory=False)])
+def test_teachers_carry_what_they_carried_in_their_training(variant, rule):
+    """Segments of a document: the probabilities that the model gives with this state, whatever the student carries."""
     model, tokens = make_model(variant), sentences(3, 12)
-    carried, teachers = CarriedState(Carried(slots)), teachers_of(model)
+    carried, teachers = CarriedState(Carried(1)), Teachers([trained_model(model, rule)])
     rows, state = torch.tensor([4, 5, 7]), model.initial_state(3)
     for number, segment in enumerate(tokens.split(4, dim=1)):
         place = {"rows": rows, "starts": torch.full((3,), number == 0), "ends": torch.full((3,), number == 2)}
         found = teachers.probabilities(segment, carried=carried, src_lengths=torch.tensor([4, 4, 4]), **place)
         features, read, after = model.read(segment, state)
         torch.testing.assert_close(found, model.output.log_probs(features, read).exp())
-        state = carried.carried.of(after, model)
+        state = rule.of(after, model)
     assert not carried.state_dict(), "the student's states are its own"
 
 
@@ -172,6 +203,8 @@ def test_what_is_no_teacher_is_refused(tmp_path):
     good = write_checkpoint(tmp_path / "good" / "lm.pt", WORDS)
     other = write_checkpoint(tmp_path / "other" / "lm.pt", WORDS[::-1])
     assert len(load_teachers(f"{good}:{good}", Words.symbols).models) == 2
+    colon = write_checkpoint(tmp_path / "a:b" / "lm.pt", WORDS)
+    assert len(load_teachers(str(colon), Words.symbols).models) == 1
     with pytest.raises(InputError, match=r"--teacher: its dictionary is not the one of the data folder") as caught:
         load_teachers(f"{good}:{other}", Words.symbols)
     assert str(other) in str(caught.value)
@@ -208,7 +241,7 @@ def teacher(tmp_path_factory) -> Path:
 
 def test_a_training_with_a_teacher(teacher, tmp_path):
     """It learns, goes on within an epoch, and what it writes is complete without the teacher."""
-    data, lm = teacher / "bin", tmp_path / "lm.pt"
+    data, lm = teacher / "bin", tmp_path / "lm (old).pt"  # a name that looks like a call
     lm.write_bytes((teacher / "lm" / "checkpoint_best.pt").read_bytes())
     (tmp_path / "dict.txt").write_bytes((data / "dict.txt").read_bytes())
     given = [*STUDENT, "--task", "document_reset_lm", "--bptt", 5, "--save-dir", tmp_path / "student"]
@@ -236,6 +269,7 @@ def test_a_training_with_a_teacher(teacher, tmp_path):
         (["--teacher", "lm.pt", "--teacher-weight", 1.5], ["--teacher-weight 1.5: expected a number above 0, at most 1"]),
         (["--teacher", "lm.pt", "--teacher-weight", 0], ["--teacher-weight 0.0: expected a number above 0, at most 1"]),
         (["--teacher", "nowhere.pt"], ["nowhere.pt", "no such file"]),
+        (["--teacher", "lm.pt", "--teacher-weight", 1, "--self-normalisation", 0.1], ["--teacher-weight 1 leaves nothing of the loss"]),
     ],
 )
 def test_options_of_a_teacher_that_cannot_be(teacher, tmp_path, given, parts):
