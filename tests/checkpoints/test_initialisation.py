@@ -65,6 +65,11 @@ CASES = {
     "a projection of another size": (
         {"_name": "plain_lstm_lm", "projection_size": 9}, {"_name": "plain_lstm_lm", "projection_size": 12}, set(),
     ),
+    "a pointer that joins": ({"_name": "plain_lstm_lm"}, {"_name": "pointer_lstm_lm"}, {"output.bias"}),
+    "a pointer that joins, of a projection": (
+        {"_name": "plain_lstm_lm", "projection_size": 12}, {"_name": "pointer_lstm_lm", "projection_size": 12},
+        {"output.bias", *PROJECTION},
+    ),
     "a projection into a reader of states": ({"projection_size": 12}, {}, {"output.bias"}),
     "clusters": ({"_name": "plain_lstm_lm", "output_layer": "adaptive", "adaptive_cutoffs": "5"}, {"_name": "plain_lstm_lm"}, set()),
 }  # fmt: skip
