@@ -232,7 +232,7 @@ def test_state_and_memory_are_kept_for_so_many_sentences(dictionary, variant, se
         torch.testing.assert_close(torch.cat(got[number]), expected[0], rtol=0, atol=1e-10)
 
 
-GROWING = ("amsrn_lm", "kvp_lstm_lm", "lstmn_lm", "pointer_lstm_lm")  # families with one slot per state
+GROWING = ("amsrn_lm", "kvp_lstm_lm", "lstmn_lm", "pointer_lstm_lm", "pointer_mogrifier_lm")  # families with one slot per state
 SLOTS = [variant for variant in VARIANTS if VARIANTS[variant][0] in GROWING or variant.startswith(("combined", "dot"))]
 
 
