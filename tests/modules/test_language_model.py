@@ -396,6 +396,7 @@ def train_with_torchs_ddp(rank: int, meeting: str, variants: list[str]) -> None:
             other = gradient.clone()
             torch.distributed.broadcast(other, 0)
             assert torch.equal(gradient, other)
+    torch.distributed.barrier()  # a process that ends first can abort the other
     torch.distributed.destroy_process_group()
 
 
