@@ -81,7 +81,7 @@ class LMCrossEntropyCriterion(FairseqCriterion):
     - AdvSoft and self-normalisation: see ``LossTerms``;
     - the balance of a mixture of softmaxes: see ``Mixture.loss``;
     - a teacher (Hinton, Vinyals and Dean 2015): ``(1 - w) C - w sum_n sum_v q_n(v) ln p_n(v)`` with the teacher's probabilities ``q``.
-      ``C`` has the terms of the output layer (AdvSoft, self-normalisation, balance) here.
+      Here ``C`` includes the terms of the output layer: AdvSoft, self-normalisation, balance and the auxiliary loss of a pointer.
 
     The same loss as fairseq's ``cross_entropy`` without terms, in less time and memory, and exact for the adaptive softmax. The entropy
     is over the columns of the reader's weights: a memory of fixed size that is carried from segment to segment is one of them.

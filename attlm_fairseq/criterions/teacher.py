@@ -40,6 +40,7 @@ class Teachers:
     """Language models without dropout that read the batches of a training. They predict the mean of their probabilities."""
 
     def __init__(self, models: Sequence[TrainedModel]) -> None:
+        """Take at least one model, all with the student's dictionary."""
         self.models = models
         self._states: list[CarriedState] = []  # of each model, for the training's rows
 

@@ -98,6 +98,7 @@ for more_epochs in ${MORE:-}; do
     train_model "$model" "$PROCESSES processes; after $(<"$before/options")" "${training[@]}" $(until_epoch "$epochs" "$rate") "${stronger[@]}" \
         --save-dir "$model" "$@"
 done
+
 lines=${LINES:-3370}
 mkdir -p "$model/test"  # in the folder of the model, so that the results go when it is removed
 for kind in ${KINDS:-alone context neural-cache adaptation both}; do
