@@ -3,7 +3,8 @@
 # learning rate that falls to 0 in the time there is. Then test perplexity: alone, in context, and adapting to the test text.
 #
 # usage: run.sh FOLDER [options of fairseq-train ..]
-# FOLDER holds train, valid and test as .txt or .txt.gz, one text without documents such as Penn Treebank. The options given come last and win.
+# FOLDER holds train, valid and test as .txt or .txt.gz: one text, such as Penn Treebank, or articles in WikiText's format, at each of which
+# state and memory are reset in training. The options given come last and win.
 # MODEL="--arch ..": the model and its sizes. BPTT=35 words of each row make an update, RATE=0.0022 is the first rate. EPOCHS=9 epochs of
 # the text, the first WEAK=9 with less dropout than the others. MORE="9 9" goes on twice, for two more hours each, with more dropout: the rate
 # falls to 0 again from MORE_RATE=0.0018 (or one for each: "0.0018 0.0015"). PROCESSES=2 of a CPU share 40 rows. WORK=folder.
@@ -22,15 +23,24 @@ mkdir -p "$work"
 cd "$work"
 
 plain_texts "$data"
-preprocess dict --only-source --padding-factor 1 --trainpref train.txt --dict-only
-awk 'NR > 1 && NR % 350 == 1 { print "" } { print }' valid.txt > rows.txt  # a blank line between rows that are read in parallel
-preprocess bin --only-source --srcdict dict/dict.txt --trainpref train.txt --validpref rows.txt
+python "$here/../wikitext.py" --marker train.txt > train.marked
+documents=$(grep -cx "<document>" train.marked || true)
+if ((documents)); then
+    marker=(--document-marker "<document>")
+    python "$here/../wikitext.py" --marker valid.txt > valid.rows
+else
+    marker=()
+    awk 'NR > 1 && NR % 350 == 1 { print "" } { print }' valid.txt > valid.rows  # a blank line between rows that are read in parallel
+fi
+preprocess dict --only-source --padding-factor 1 --trainpref train.marked --dict-only
+preprocess bin --only-source --srcdict dict/dict.txt --trainpref train.marked --validpref valid.rows
 
 rows=$((40 / PROCESSES)) bptt=${BPTT:-35}
 words=$(cat train.txt | wc -wl | awk '{ print $1 + $2 }')
-updates=$(((words + 40 * bptt - 1) / (40 * bptt) + 1))  # of an epoch; one segment more where a rotated row wraps around
+# of an epoch: one segment more where a rotated row wraps around, and half a segment of a row at the end of a document
+updates=$(((words + 40 * bptt - 1) / (40 * bptt) + 1 + (documents + 79) / 80))
 read -ra model_options <<< "${MODEL:---arch mogrifier_lstm_lm --decoder-hidden-size 1280 --projection-size 440 --mogrifier-rank 64}"
-training=(bin --user-dir attlm_fairseq --task document_reset_lm --document-order rotated --bptt "$bptt" --batch-size "$rows" --batch-size-valid 10 \
+training=(bin --user-dir attlm_fairseq --task document_reset_lm "${marker[@]}" --document-order rotated --bptt "$bptt" --batch-size "$rows" --batch-size-valid 10 \
     "${model_options[@]}" --decoder-layers 1 --decoder-embed-dim 440 --output-layer tied --init-range 0.05 \
     --criterion lm_cross_entropy --locked-dropout --temporal-activation-reg 1 --optimizer adam --clip-norm 1 \
     --lr-scheduler polynomial_decay --warmup-updates 150 --validate-interval 2 --best-checkpoint-metric ppl --no-epoch-checkpoints \

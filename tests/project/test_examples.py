@@ -34,6 +34,14 @@ def corpus(tmp_path) -> Path:
     return folder
 
 
+@pytest.fixture
+def one_text(corpus) -> Path:
+    """The same without titles."""
+    for file in corpus.glob("*.txt"):
+        file.write_text(re.sub(r"^ = ([^=]*) = $", r" \1", file.read_text(), flags=re.MULTILINE))
+    return corpus
+
+
 def run(recipe: str, *arguments: object, work: Path, code: int = 0, script: str = "run.sh", **variables: str) -> str:
     """A recipe as a user runs it, but with this checkout as its plugin."""
     # fairseq looks for --user-dir from where it is started, in the recipe's folder or its folder for a corpus
@@ -241,12 +249,12 @@ def test_techniques(corpus, tmp_path):
     assert "ROWS: none is not known" in run("techniques", corpus, *toy, work=tmp_path / "trained", ROWS="none", code=2)
 
 
-def test_two_hours(corpus, tmp_path):
+def test_two_hours(one_text, tmp_path):
     """Two processes train; what was trained in one is not taken for it. More hours go on with what there is."""
     toy = ["--decoder-embed-dim", "4"]
     settings = {"EPOCHS": "2", "WEAK": "1", "LINES": "8", "KINDS": "context both", "PROCESSES": "2"}
     settings["MODEL"] = "--arch mogrifier_lstm_lm --decoder-hidden-size 12 --projection-size 4 --mogrifier-rank 2"
-    printed = run("two_hours", corpus, *toy, work=tmp_path / "trained", **settings)
+    printed = run("two_hours", one_text, *toy, work=tmp_path / "trained", **settings)
     log = (tmp_path / "trained" / "model.log").read_text()
     assert "distributed init (rank 1)" in log
     assert "Loaded checkpoint model/checkpoint_last.pt (epoch 2 @ 2 updates)" in log  # goes on with what the first epoch has learned
@@ -254,10 +262,10 @@ def test_two_hours(corpus, tmp_path):
     assert [kind for kind, _ in tests] == ["context", "both"]
     assert all(float(perplexity) > 1 for _, perplexity in tests)
     assert "was trained with other options" in run(
-        "two_hours", corpus, *toy, work=tmp_path / "trained", code=2, **settings | {"PROCESSES": "1"}
+        "two_hours", one_text, *toy, work=tmp_path / "trained", code=2, **settings | {"PROCESSES": "1"}
     )
     more = settings | {"MORE": "2 1", "MORE_RATE": "0.0024 0.002", "KINDS": "context"}
-    printed = run("two_hours", corpus, *toy, "--warmup-updates", "0", "--log-interval", "1", work=tmp_path / "more", **more)
+    printed = run("two_hours", one_text, *toy, "--warmup-updates", "0", "--log-interval", "1", work=tmp_path / "more", **more)
     logs = [(tmp_path / "more" / f"more{cycle}.log").read_text() for cycle in (1, 2)]
     assert "Loaded checkpoint more1/checkpoint_last.pt (epoch 3 @ 4 updates)" in logs[0]
     assert "Loaded checkpoint more2/checkpoint_last.pt (epoch 5 @ 8 updates)" in logs[1]
@@ -267,7 +275,7 @@ def test_two_hours(corpus, tmp_path):
     assert "== test, context: ppl " in printed
 
 
-def test_two_hours_at_a_steady_rate_that_falls_at_the_end(corpus, tmp_path):
+def test_two_hours_at_a_steady_rate_that_falls_at_the_end(one_text, tmp_path):
     """With a pointer that joins in between."""
     settings = {"STEADY": "2", "POINTER": "1", "EPOCHS": "5", "WEAK": "1", "RATE": "0.0018", "KINDS": "context"}
     settings["MODEL"] = "--arch mogrifier_lstm_lm --decoder-hidden-size 12 --projection-size 4 --mogrifier-rank 2"
@@ -276,8 +284,8 @@ def test_two_hours_at_a_steady_rate_that_falls_at_the_end(corpus, tmp_path):
         ({"MODEL": "--arch kvp_lstm_lm"}, "POINTER needs STEADY, and mogrifier_lstm_lm or plain_lstm_lm as MODEL"),
         ({"STEADY": "0"}, "POINTER needs STEADY"),
     ):
-        assert message in run("two_hours", corpus, work=tmp_path / "work", code=2, **settings | wrong)
-    printed = run("two_hours", corpus, "--decoder-embed-dim", "4", "--log-interval", "1", work=tmp_path / "work", **settings)
+        assert message in run("two_hours", one_text, work=tmp_path / "work", code=2, **settings | wrong)
+    printed = run("two_hours", one_text, "--decoder-embed-dim", "4", "--log-interval", "1", work=tmp_path / "work", **settings)
     logs = {name: (tmp_path / "work" / f"{name}.log").read_text() for name in ("weak", "model", "pointer", "fall")}
     assert "Loaded checkpoint model/checkpoint_last.pt (epoch 2 @ 2 updates)" in logs["model"]
     assert "initialised from model/checkpoint_best.pt: took embedding.weight" in logs["pointer"]
@@ -288,4 +296,17 @@ def test_two_hours_at_a_steady_rate_that_falls_at_the_end(corpus, tmp_path):
     assert rates["fall"] == pytest.approx([0.00135, 0.0009, 0.00045, 0])
     trained = torch.load(tmp_path / "work" / "fall" / "checkpoint_best.pt", weights_only=False)
     assert trained["cfg"]["model"]["_name"] == "pointer_mogrifier_lm"
+    assert "== test, context: ppl " in printed
+
+
+def test_two_hours_of_articles(corpus, tmp_path):
+    """WikiText's articles are documents in training, and the test text is read as it is."""
+    settings = {"EPOCHS": "2", "WEAK": "1", "KINDS": "context"}
+    settings["MODEL"] = "--arch pointer_lstm_lm --pointer-window 9 --decoder-hidden-size 12 --projection-size 4"
+    printed = run("two_hours", corpus, "--decoder-embed-dim", "4", work=tmp_path / "work", **settings)
+    assert "train.txt: 48 lines, 8 articles" in printed
+    trained = torch.load(tmp_path / "work" / "model" / "checkpoint_best.pt", weights_only=False)
+    assert trained["cfg"]["task"]["document_marker"] == "<document>"
+    log = (tmp_path / "work" / "model.log").read_text()
+    assert re.search(r"valid on 'valid' subset .* wpb 156 ", log), "108 words and 48 line ends, blank lines included"
     assert "== test, context: ppl " in printed
