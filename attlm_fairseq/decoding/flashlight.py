@@ -18,11 +18,13 @@ from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET, LookAheadWordL
 from attlm_fairseq.decoding.shallow_fusion import ShallowFusion, check_fusion
 from attlm_fairseq.decoding.token_fusion import TokenFusion
 
+LEAST = -10_000.0  # in place of -inf, which flashlight adds to another one: the result is nan, and hypotheses are lost
+
 
 class FlashlightLM(LM):
     """A ShallowFusion as flashlight's LM.
 
-    Scores are natural logarithms. Those of flashlight's own KenLM are log10: divide its ``lm_weight`` by 2.303.
+    Scores are natural logarithms, -10,000 at least. Those of flashlight's own KenLM are log10: divide its ``lm_weight`` by 2.303.
 
     Each score of an utterance is computed once. States and scores are kept until the next utterance starts, about 600 bytes for each
     successor asked for: a lexicon-free decoder with a wide beam asks for millions in a minute of speech. Decoders that work side by side
@@ -38,6 +40,7 @@ class FlashlightLM(LM):
         # flashlight's states take no attributes, and most of them are never read on from
         self._scored: dict[LMState, tuple[Any, int, float]] = {}  # the fusion's state before the last token, that token, its score
         self._read: dict[LMState, Any] = {}  # the fusion's state, of those that a decoder has gone on from
+        self._ended: set[LMState] = set()
 
     @classmethod
     def of_words(cls, lms: LogLinearLM, words: Dictionary | Sequence[str], unk_offset: float = 0.0) -> FlashlightLM:
@@ -74,6 +77,7 @@ class FlashlightLM(LM):
             raise ValueError("start_with_nothing: these LMs score sentences from their beginning only")
         self._scored.clear()
         self._read.clear()
+        self._ended.clear()
         state = LMState()
         self._read[state] = self.fusion.start()
         return state
@@ -83,7 +87,7 @@ class FlashlightLM(LM):
 
         Raises:
             IndexError: not a token of the dictionary; the sentence end is ``finish``.
-            RuntimeError: a state of an utterance before the last ``start``.
+            RuntimeError: a state that ``finish`` returned, or of an utterance before the last ``start``.
         """
         if not 0 <= usr_token_idx < self.fusion.size:
             raise IndexError(f"token {usr_token_idx}: expected 0 to {self.fusion.size - 1}; the sentence end is scored by finish()")
@@ -91,17 +95,23 @@ class FlashlightLM(LM):
         known = self._scored.get(child)
         if known is None:
             before = self._after(state)
-            known = self._scored[child] = (before, usr_token_idx, self.fusion.score(before, usr_token_idx)[0])
+            score = max(self.fusion.score(before, usr_token_idx)[0], LEAST)
+            known = self._scored[child] = (before, usr_token_idx, score)
         return child, known[2]
 
     def finish(self, state: LMState) -> tuple[LMState, float]:
-        """Return the sentence end, with the end of a word that has begun."""
-        return state.child(-1), self.fusion.end(self._after(state))
+        """Return the sentence end, with the end of a word that has begun. Raises RuntimeError as ``score`` does."""
+        score = max(self.fusion.end(self._after(state)), LEAST)
+        end = state.child(-1)
+        self._ended.add(end)
+        return end, score
 
     def _after(self, state: LMState) -> Any:
         """Return the state of the fusion at this node."""
         after = self._read.get(state)
         if after is None:
+            if state in self._ended:
+                raise RuntimeError("a state after the sentence end: decode_begin() starts the next utterance")
             if state not in self._scored:
                 raise RuntimeError(
                     "a state of an earlier utterance: another one was started with this FlashlightLM before that had ended; give each "
@@ -118,7 +128,11 @@ def word_texts(words: Dictionary) -> list[bytes | None]:
 
 
 def entries(dictionary: Dictionary | Sequence[str]) -> list[str]:
-    """Return the entries of a dictionary, or a list of them, in the order of their indexes."""
-    if isinstance(dictionary, Sequence):
+    """Return the entries of a dictionary, or a list of them, in the order of their indexes. Raises TypeError for anything else."""
+    if isinstance(dictionary, Sequence) and not isinstance(dictionary, str | bytes):
         return list(dictionary)
+    if not hasattr(dictionary, "get_entry"):
+        raise TypeError(
+            f"the entries of a decoder are {dictionary!r:.80}: expected a list of them, or a Dictionary such as create_word_dict returns"
+        )
     return [dictionary.get_entry(index) for index in range(dictionary.index_size())]

@@ -15,7 +15,7 @@ from attlm_fairseq.decoding.cache import CACHE_BYTES, SharedByCopies
 from attlm_fairseq.decoding.doubts import name_of
 from attlm_fairseq.decoding.stateful_lm import StatefulLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
-from attlm_fairseq.errors import InputError, require_words
+from attlm_fairseq.errors import InputError, is_word, not_a_word, require_words
 from attlm_fairseq.numeric import is_finite
 from attlm_fairseq.scoring.kenlm import KenLM
 from attlm_fairseq.text.symbols import UNKNOWN
@@ -96,7 +96,7 @@ class LogLinearLM(SharedByCopies):
 
         Args:
             lm: neural models (checkpoints, folders of ``attlm export``) and KenLM files, recognised by content: a mapping from
-                paths to weights, or one path with weight 1.
+                paths to weights, or one path with weight 1. Decoders take no ensembles: give each LM a weight.
             device: where neural models run.
             cache_bytes: the size of each neural model's cache in bytes, see ``StatefulNeuralLM``.
             precision: the precision of neural models' weights, see ``DecoderLM.load``.
@@ -123,11 +123,17 @@ class LogLinearLM(SharedByCopies):
 
         Returns:
             The LMs; only ``start`` differs. N-gram LMs score sentences independently.
+
+        Raises:
+            InputError: a sentence is a string, or a word is empty or has white space.
         """
         said = []
         for words in history:
             require_words(words)
             said.append(tuple(words))
+            for word in said[-1]:
+                if not is_word(word):
+                    raise not_a_word(word)
         starts = []
         for lm, segment, start in zip(self.lms, self.segment, self.start(), strict=True):
             sentences = [[lm.token(part) for word in words for part in parts(word, segment)] for words in said]

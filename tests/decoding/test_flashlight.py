@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -209,6 +210,42 @@ def test_words_that_no_lm_knows_cost_the_offset():
     assert any(WORDS[0] in words for words in texts)
     for hyp, words in zip(hypotheses, texts, strict=True):
         assert hyp.lmScore == pytest.approx(rescored(lms, words, -2.0), abs=1e-4)
+
+
+@pytest.mark.parametrize("smearing", [SmearingMode.NONE, SmearingMode.MAX, SmearingMode.LOGADD])
+@pytest.mark.parametrize("log_add", [False, True])
+def test_forbidden_words_take_no_other_hypothesis_with_them(smearing, log_add):
+    """-inf and -inf, added up by flashlight, would be nan: in the trie of the lexicon, and where hypotheses meet."""
+    lms = LogLinearLM([random_lm(WORDS[1:])])
+    words = word_dictionary()
+    forbidden, costly = (FlashlightLM.of_words(lms, words, unk_offset=offset) for offset in (-math.inf, -1000.0))
+    for seed in range(3):
+        found, expected = (
+            [
+                (hyp.words, hyp.score)
+                for hyp in lexicon_decode(lm, emissions(seed), 1.0, smearing=smearing, log_add=log_add)
+                if 0 not in hyp.words
+            ]
+            for lm in (forbidden, costly)
+        )
+        assert found == expected
+        assert len(found) > 5
+        assert all(math.isfinite(score) for _, score in found)
+    assert forbidden.score(forbidden.start(False), 0)[1] == -10_000
+
+
+def test_nothing_follows_the_sentence_end(neural):
+    lm = FlashlightLM.of_words(LogLinearLM([neural]), word_dictionary())
+    end, _ = lm.finish(lm.start(False))
+    for read_on in (lambda: lm.score(end, 0), lambda: lm.finish(end)):
+        with pytest.raises(RuntimeError, match=r"after the sentence end: decode_begin\(\) starts the next utterance"):
+            read_on()
+
+
+@pytest.mark.parametrize("words", ["words.txt", Path("words.txt"), {"a": 0}, {"a"}, b"words.txt"])
+def test_what_is_no_dictionary_is_refused(neural, words):
+    with pytest.raises(TypeError, match="expected a list of them, or a Dictionary such as create_word_dict returns"):
+        FlashlightLM.of_words(LogLinearLM([neural]), words)
 
 
 def test_two_halves_of_an_lm_are_the_lm(neural):

@@ -163,3 +163,6 @@ def test_lms_can_be_pickled_and_a_history_is_of_words(lms):
         assert copy.deepcopy(before) is before
     with pytest.raises(InputError, match="expected a list of words"):
         lms.after(["w1 w2"])
+    for word in ("w1 w2", ""):
+        with pytest.raises(InputError, match=f"found the word '{word}': expected a string that is not empty and has no space"):
+            lms.after([["w1", word]])
