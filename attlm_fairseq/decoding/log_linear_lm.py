@@ -219,6 +219,8 @@ def load_stateful_lm(path: Path, device: str = "cpu", cache_bytes: int = CACHE_B
         InputError: a file is missing or invalid.
         ValueError: the LM is neural, and the precision is unknown, or it is int8 and the device is not a CPU.
     """
+    if ":" in str(path) and not path.exists():
+        raise InputError("there is no such file, and decoders take no ensembles joined by ':': give each LM a weight of its own", path=path)
     if path.is_dir() or is_checkpoint(path):
         return StatefulNeuralLM.load(path, device=device, cache_bytes=cache_bytes, precision=precision)
     return KenLM(path)

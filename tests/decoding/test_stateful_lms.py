@@ -307,6 +307,10 @@ def test_one_file_may_be_named_alone_and_is_recognised(tmp_path, arpa):
         LogLinearLM.load({path: "0.3"})
     with pytest.raises(InputError, match=r"absent.pt: there is no such file"):
         LogLinearLM.load("absent.pt")
+    with pytest.raises(
+        InputError, match=r"a.pt:b.pt: there is no such file, and decoders take no ensembles joined by ':': give each LM a weight"
+    ):
+        LogLinearLM.load("a.pt:b.pt")
 
 
 def test_histories_of_an_n_gram_model_have_its_order(tmp_path, arpa):
