@@ -186,6 +186,11 @@ def count_text(
             counter.add(score)
     if not words_read:
         raise no_sentences(text)
+    if blank := words_read.count(0):
+        note(
+            f"note: {blank} of {len(words_read)} lines are blank and count, as sentences without words: "
+            "take them out for an LM that was trained without them (--blank-lines skip)"
+        )
     note_penalties(run.lms)
     return CountedText(counters, words_read, lines)
 

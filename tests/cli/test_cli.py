@@ -212,6 +212,14 @@ def test_ppl_counts_words_and_sentence_ends(folder):
     assert (found["sentences"], found["oov"]) == ("24", "0")
 
 
+def test_perplexity_says_that_blank_lines_count(folder):
+    """An LM that was trained without them gives them little probability."""
+    told = run("ppl", "-", "--kenlm", "lm.arpa", stdin="a b\n\na\n \n").stderr
+    assert "note: 2 of 4 lines are blank and count, as sentences without words: take them out" in told
+    assert "blank" not in run("ppl", "-", "--kenlm", "lm.arpa", stdin="a b\na\n").stderr
+    assert "blank" not in run("ppl", "-", "--kenlm", "lm.arpa", "--context", "blank", stdin="a b\n\na\n").stderr
+
+
 def test_text_steps_are_told_and_taken_in_order(folder):
     upper = "THE CAT, SAT\n"
     result = run("score", "-", "--kenlm", "lm.arpa", "--lm", "lm.pt", "--text", "remove-punctuation,lowercase", stdin=upper)
