@@ -146,7 +146,10 @@ train_model() {
     keep_to "$name" "$*$beginning"
     [ ! -e "$name/done" ] || return 0
     echo "== $name"
-    run_fairseq_train "$@" 2>&1 | tee "$name.log" | grep -E "train_inner|initialised|valid on|done training|rror" || { tail -5 "$name.log"; return 1; }
+    run_fairseq_train "$@" 2>&1 | tee "$name.log" | grep -E "train_inner|initialised|valid on|done training|rror" || {
+        grep -q "attlm: error" "$name.log" || tail -5 "$name.log"  # that line is printed already
+        return 1
+    }
     touch "$name/done"
 }
 

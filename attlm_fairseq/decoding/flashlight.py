@@ -40,7 +40,7 @@ class FlashlightLM(LM):
         # flashlight's states take no attributes, and most of them are never read on from
         self._scored: dict[LMState, tuple[Any, int, float]] = {}  # the fusion's state before the last token, that token, its score
         self._read: dict[LMState, Any] = {}  # the fusion's state, of those that a decoder has gone on from
-        self._ended: set[LMState] = set()
+        self._ended: set[LMState] = set()  # what ``finish`` returned
 
     @classmethod
     def of_words(cls, lms: LogLinearLM, words: Dictionary | Sequence[str], unk_offset: float = 0.0) -> FlashlightLM:
