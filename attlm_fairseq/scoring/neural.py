@@ -23,8 +23,9 @@ from attlm_fairseq.modules.kernels.gpu_settings import full_float32
 from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.state import EVERYTHING, Carried, LanguageModelState
+from attlm_fairseq.numeric import ceil_div
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, EXACT, SMALLEST_MEMORY, Arithmetic, DeviceConfig
-from attlm_fairseq.scoring.deviation import Deviation, measured_on
+from attlm_fairseq.scoring.deviation import SAMPLE_SENTENCES, Deviation, measured_on
 from attlm_fairseq.scoring.prefix_tree import PrefixTree, build_prefix_tree
 from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore, Walked
 from attlm_fairseq.scoring.scoring_models import Bfloat16Model, Float32Model, ScoringModel
@@ -177,8 +178,9 @@ class NeuralScorer(Scorer):
 
     def walk(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]], features: bool = False) -> list[Walked]:
         """See ``Scorer.walk``. All sentences are known, so many positions are computed at once."""
-        firsts = sorted((place, *self.vocabulary.ids(sentences[0])) for place, (_, sentences) in enumerate(requests) if sentences)
-        self._measure_deviation([cast(NeuralScorer, scorer) for scorer, _ in requests], firsts)
+        each = ceil_div(SAMPLE_SENTENCES, max(1, len(requests)))  # one text has one request
+        firsts = {(place, *self.vocabulary.ids(words)) for place, (_, sentences) in enumerate(requests) for words in sentences[:each]}
+        self._measure_deviation([cast(NeuralScorer, scorer) for scorer, _ in requests], sorted(firsts))
         return self._walk(requests, events=True, features=features)
 
     def _walk(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]], *, events: bool, features: bool = False) -> list[Walked]:

@@ -25,6 +25,7 @@ from attlm_fairseq.modules.kernels.limits import Widths
 from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents, plain_normalisers
 from attlm_fairseq.scoring import neural
 from attlm_fairseq.scoring.compute import DeviceConfig
+from attlm_fairseq.scoring.deviation import SAMPLE_SENTENCES
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.scoring.prefix_tree import build_prefix_tree
 from attlm_fairseq.scoring.scorer import Scorer
@@ -316,3 +317,14 @@ def test_bfloat16_is_close_and_tells_how_close(checkpoint):
     assert 0 < measured.mean <= measured.largest <= max(differences) + 1e-3
     assert f"{measured.largest:.4f} at most (measured on {measured.sentences}" in str(measured)
     assert scorer.signature()["precision"] == "bfloat16"
+
+
+def test_what_bfloat16_changes_is_measured_on_many_sentences_of_one_text(checkpoint):
+    sentences = [[], *nbest_like(100)]
+    scorer = NeuralScorer.load([checkpoint], compute=DeviceConfig(precision="bfloat16"))
+    scorer.walk([(scorer, sentences)])
+    first = {tuple(scorer.vocabulary.ids(words)) for words in sentences[:SAMPLE_SENTENCES]}
+    assert scorer.deviation.sentences == len(first) > 10
+    two = NeuralScorer.load([checkpoint], compute=DeviceConfig(precision="bfloat16"))
+    two.walk([(two, sentences[:50]), (two, sentences[50:])])
+    assert two.deviation.sentences > 10
