@@ -5,7 +5,9 @@
 VENV ?= .venv
 PYTHON ?= $(shell for python in python3.11 python3.10 python3.12 python3; do \
 	$$python -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$python && break; done)
-CUDA ?= $(if $(filter gpu,$(MAKECMDGOALS)),1)
+# Given to make alone: an environment often has CUDA=/usr/local/cuda. CUDA= and CUDA=0 mean no.
+CUDA = $(if $(filter gpu,$(MAKECMDGOALS)),1)
+override CUDA := $(if $(filter-out 0,$(CUDA)),1)
 ifneq ($(words $(CURDIR) x$(VENV)),2)
 $(error make cannot work in a path with a space: "$(CURDIR)" and VENV="$(VENV)")
 endif

@@ -86,6 +86,9 @@ def main() -> None:
     parser.add_argument("--sizes", default="32x35x650,40x70x1150", help="rows x positions x size of a state; default %(default)s")
     parser.add_argument("--steps", type=int, default=20, help="measured for each; default %(default)s")
     options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("skipped: there is no GPU that torch can use")
+        return
     torch.manual_seed(1)
     print(torch.cuda.get_device_name(), torch.__version__)
     for sizes in options.sizes.split(","):

@@ -112,6 +112,8 @@ def train(name: str, words: Sequence[object], options: argparse.Namespace) -> Pa
     data, folder = binarised(options), options.work / name
     keep_to(folder / "options", words, made=any(folder.glob("checkpoint*.pt")))
     if not (folder / "done").exists():
+        for part in folder.glob("checkpoint*.pt"):  # of a killed training: the seconds are to be those of a whole one
+            part.unlink()
         logged(["fairseq-train", data, *words, "--save-dir", folder], options.work / f"{name}.log")
         (folder / "done").touch()
     return folder / "checkpoint_best.pt"

@@ -4,34 +4,47 @@ number=0
 changed=
 kept=" "
 
-# begin "PROGRAM .." [--fresh]: check the programs and the options, and go to the folder `work` next to the script. It is locked for as
-# long as this script or a program that it started lives: what an ended script left running would write over what the next one makes.
+# begin WORK "PROGRAM .." [--fresh]: check the programs and the options, and enter the folder WORK next to the script.
 begin() {
-    local programs=$1 command
-    shift
-    work=$here/work
+    local programs=$2
+    work=$here/$1
+    shift 2
     if [[ $# -gt 1 || ( $# -eq 1 && $1 != --fresh ) ]]; then
         echo "usage: run.sh [--fresh]" >&2
         exit 2
     fi
-    for command in $programs; do
-        if ! command -v "$command" >/dev/null; then
-            echo "run.sh: no \`$command\` on PATH: activate the environment that \`make install\` makes" >&2
+    # shellcheck disable=SC2086 # several words
+    need $programs
+    enter "$work"
+    if [[ $# -eq 1 ]]; then
+        find . -mindepth 1 -maxdepth 1 ! -name lock -exec rm -rf {} +
+    fi
+    mkdir -p logs "done"
+    trap 'echo; echo "interrupted; the same command continues with step $number"; exit 130' INT
+}
+
+# need PROGRAM ..: stops if one is not on PATH.
+need() {
+    local program
+    for program in "$@"; do
+        if ! command -v "$program" >/dev/null; then
+            echo "run.sh: no \`$program\` on PATH: activate the environment that \`make install\` makes" >&2
             exit 2
         fi
     done
-    mkdir -p "$work"
-    exec 9>>"$work/lock"
+}
+
+# enter FOLDER: make it and go there. It is locked for as long as this script or a program that it started lives: what an ended script left
+# running would write over what the next one makes.
+enter() {
+    need python
+    mkdir -p "$1"
+    cd "$1"
+    exec 9>>lock
     if ! python -c "$LOCK"; then
-        echo "run.sh: $work is in use: another run.sh, or a program of one that has ended, is at work there; wait for it or end it" >&2
+        echo "run.sh: $PWD is in use: another run.sh, or a program of one that has ended, is at work there; wait for it or end it" >&2
         exit 2
     fi
-    if [[ $# -eq 1 ]]; then
-        find "$work" -mindepth 1 -maxdepth 1 ! -name lock -exec rm -rf {} +
-    fi
-    mkdir -p "$work/logs" "$work/done"
-    cd "$work"
-    trap 'echo; echo "interrupted; the same command continues with step $number"; exit 130' INT
 }
 
 # Locks file 9; not on file systems that have no locks.
@@ -72,6 +85,25 @@ step() {
     echo "    $((SECONDS - started)) s"
 }
 
+# whole_numbers NAME ..: stops unless each of these variables is a whole number from 1 on. To fairseq 0 epochs mean no limit.
+whole_numbers() {
+    local name
+    for name in "$@"; do
+        [[ ${!name} =~ ^[1-9][0-9]*$ ]] || { echo "run.sh: found $name=${!name}, expected a whole number from 1 on" >&2; exit 2; }
+    done
+}
+
+# text_of FOLDER SPLIT: prints the path of FOLDER/SPLIT.txt, or else of FOLDER/SPLIT.txt.gz.
+text_of() {
+    local file=$1/$2.txt
+    [[ -e $file ]] || file=$file.gz
+    if [[ ! -e $file ]]; then
+        echo "run.sh: $1 holds neither $2.txt nor $2.txt.gz" >&2
+        exit 2
+    fi
+    echo "$file"
+}
+
 # plain_texts FOLDER [COMMAND ..]: train.txt, valid.txt and test.txt here, from those of FOLDER, as .txt or else .txt.gz, by the command
 # (default: gzip -cdf). Stops where other texts are here already: what was made of them would be taken for that of these.
 plain_texts() {
@@ -79,12 +111,7 @@ plain_texts() {
     shift
     [[ $# -gt 0 ]] || set -- gzip -cdf
     for split in train valid test; do
-        file=$folder/$split.txt
-        [[ -e $file ]] || file=$file.gz
-        if [[ ! -e $file ]]; then
-            echo "run.sh: $folder holds neither $split.txt nor $split.txt.gz" >&2
-            exit 2
-        fi
+        file=$(text_of "$folder" "$split")
         "$@" "$file" >"$split.part"
         if [[ ! -e $split.txt ]]; then
             mv "$split.part" "$split.txt"
@@ -138,16 +165,19 @@ run_fairseq_train() {
     fi
 }
 
-# train_model NAME BEGINNING OPTION ..: fairseq-train with these options into the folder NAME, unless it is done; the log is NAME.log. Stops
-# if the folder holds a model of other options. BEGINNING, kept with the options, says what model it begins with.
+# train_model NAME BEGINNING OPTION ..: fairseq-train with these options into the folder NAME, unless it is done; NAME.log keeps the log of all
+# its runs. Stops if the folder holds a model of other options. BEGINNING, kept with the options, says what model it begins with.
 train_model() {
-    local name=$1 beginning=$2
+    local name=$1 beginning=$2 before=0
     shift 2
+    [[ ${PROCESSES:-1} -eq 1 ]] || beginning+="; $PROCESSES processes"
     keep_to "$name" "$*$beginning"
     [ ! -e "$name/done" ] || return 0
+    compgen -G "$name/checkpoint*.pt" >/dev/null || rm -f "$name.log"
+    [ ! -e "$name.log" ] || before=$(wc -l <"$name.log")
     echo "== $name"
-    run_fairseq_train "$@" 2>&1 | tee "$name.log" | grep -E "train_inner|initialised|valid on|done training|rror" || {
-        grep -q "attlm: error" "$name.log" || tail -5 "$name.log"  # that line is printed already
+    run_fairseq_train "$@" 2>&1 | tee -a "$name.log" | grep -E "train_inner|initialised|valid on|done training|rror" || {
+        tail -n +$((before + 1)) "$name.log" | grep "attlm: error" >/dev/null || tail -5 "$name.log"  # that line is printed already
         return 1
     }
     touch "$name/done"

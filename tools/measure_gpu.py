@@ -74,14 +74,15 @@ def begin(command: list[str], output: TextIO, **more: str) -> subprocess.Popen:
     )
 
 
-def finish(process: subprocess.Popen, seconds: float) -> str:
-    """Wait for a process, and end its group if it takes longer. Return how it ended."""
-    began = time.monotonic()
+def finish(process: subprocess.Popen, seconds: float, began: float | None = None) -> str:
+    """Wait for a process that began then (default: now), and end its group if it takes longer from now on. Return how it ended."""
+    began = time.monotonic() if began is None else began
     try:
         code = process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
+        waited = time.monotonic() - began
         stop(process)
-        return f"stopped after {seconds:.0f} s"
+        return f"stopped after {waited:.0f} s"
     except BaseException:  # Ctrl-C reaches this process alone
         os.killpg(process.pid, signal.SIGKILL)
         raise
@@ -130,12 +131,12 @@ def paused(processes: dict[str, subprocess.Popen]) -> Iterator[None]:
 
 def test_of_rows(output: Path) -> list[str]:
     """Return the command that measures the best LM of each row on the test text; nothing if there is none yet."""
-    lms = []
-    for name in ROWS:
-        for path in sorted((output / name).glob("ptb/*/checkpoint_best.pt")):
-            lms += ["--lm", f"{name}={path}"]
+    found = [(name, path) for name in ROWS for path in sorted((output / name).glob("ptb/*/checkpoint_best.pt"))]
+    if not found:
+        return []
     program = [sys.executable, "-c", "from attlm_cli.main import main; main()"]
-    return [*program, "ppl", str(output / next(iter(ROWS)) / "ptb" / "test.txt"), *lms, "--device", "cuda"] if lms else []
+    text = found[0][1].parents[1] / "test.txt"  # the same for all rows
+    return [*program, "ppl", str(text), *(word for name, path in found for word in ("--lm", f"{name}={path}")), "--device", "cuda"]
 
 
 def main() -> int:
@@ -167,7 +168,10 @@ def main() -> int:
         names = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
         say(f"\n== {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC; {names}; torch {torch.__version__}, CUDA {torch.version.cuda}")
         rows: dict[str, subprocess.Popen] = {}
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or trainings that wait would wait for good
+        for number in (signal.SIGTERM, signal.SIGHUP):  # or trainings that wait would wait for good
+            if signal.getsignal(number) != signal.SIG_IGN:  # as it is under nohup
+                signal.signal(number, lambda number, _: sys.exit(128 + number))
+        rows_began = time.monotonic()
         try:
             if options.ptb:
                 begin_rows(output / "ptb", options.ptb.resolve(), names_of_rows, rows)
@@ -176,7 +180,8 @@ def main() -> int:
                     if name in asked:
                         do(name, command, 60 * options.minutes * SHARES[name])
             for name, process in rows.items():
-                say(f"-- PTB, {name}: {finish(process, max(1, ends - time.monotonic() - 60 * options.minutes * TEST_OF_ROWS))}")
+                left = ends - time.monotonic() - 60 * options.minutes * TEST_OF_ROWS
+                say(f"-- PTB, {name}: {finish(process, max(1, left), rows_began)}")
         finally:
             for process in rows.values():
                 if process.poll() is None:

@@ -7,17 +7,19 @@
 # (default 2) are of the general LM, MORE (default 15) the most of the others. ORDER (default 3) is that of the n-grams. WORK=folder.
 # The same command continues an interrupted run.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 usage="usage: run.sh GENERAL DOMAIN [options of fairseq-train ..]"
 general=$(realpath "${1:?$usage}") domain=$(realpath "${2:?$usage}")
 shift 2
-work=${WORK:-$here/work} order=${ORDER:-3}
-mkdir -p "$work"
-cd "$work"
+work=${WORK:-$here/work} order=${ORDER:-3} EPOCHS=${EPOCHS:-2} MORE=${MORE:-15}
+whole_numbers EPOCHS MORE
+enter "$work"
 
-same_inputs texts.cksum "$general"/train.txt* "$general"/valid.txt* "$domain"/train.txt* "$domain"/valid.txt* "$domain"/test.txt* \
-    <(echo "${WORDS:-10000} ${SENTENCES:-all}")
+texts=()
+for split in train valid; do texts+=("$(text_of "$general" "$split")"); done
+for split in train valid test; do texts+=("$(text_of "$domain" "$split")"); done
+same_inputs texts.cksum "${texts[@]}" <(echo "${WORDS:-10000} ${SENTENCES:-all}")
 [ -e joint.txt ] || python "$here/prepare.py" "$general" "$domain" . "${WORDS:-10000}" ${SENTENCES:+"$SENTENCES"}
 preprocess dict --only-source --padding-factor 1 --trainpref joint.txt --dict-only
 for text in general domain; do
@@ -37,9 +39,9 @@ train() {
     train_model "$name" "$([[ $name != adapted ]] || echo "; after $(<general-lm/options)")" "${training[@]}"
 }
 
-train general-lm general 0.003 "${EPOCHS:-2}" "$@"
-train domain-lm domain 0.003 "${MORE:-15}" "$@"
-train adapted domain 0.003 "${MORE:-15}" --init-from general-lm/checkpoint_best.pt "$@"
+train general-lm general 0.003 "$EPOCHS" "$@"
+train domain-lm domain 0.003 "$MORE" "$@"
+train adapted domain 0.003 "$MORE" --init-from general-lm/checkpoint_best.pt "$@"
 
 general=(--lm general=general-lm/checkpoint_best.pt) domain=(--lm domain=domain-lm/checkpoint_best.pt)
 adapted=(--lm adapted=adapted/checkpoint_best.pt) ngrams=(--kenlm "ngram_general=general.$order.arpa" --kenlm "ngram_domain=domain.$order.arpa")

@@ -5,13 +5,12 @@
 # About 2 minutes of one core. cased.py gives the hypotheses capitals and a sign at the end. Corrections are learned from 3,171 lists; weights
 # are tuned and measured on the 793 others.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 lists=$(realpath "${1:?usage: cased.sh atis-train.json.gz [FOLDER]}")
 work=${2:-$here/work}
 
-mkdir -p "$work"
-cd "$work"
+enter "$work"
 same_inputs lists.cksum "$lists"
 python "$here/prepare.py" "$lists" .
 python "$here/cased.py" train.json > train.cased.json

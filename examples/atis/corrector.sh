@@ -5,13 +5,12 @@
 # usage: corrector.sh atis-train.json.gz [FOLDER]
 # Trains on the lists whose index is not a multiple of 5, tunes and measures on the 793 others.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 lists=$(realpath "${1:?usage: corrector.sh atis-train.json.gz [FOLDER]}")
 work=${2:-$here/work}
 
-mkdir -p "$work"
-cd "$work"
+enter "$work"
 same_inputs lists.cksum "$lists"
 python "$here/prepare.py" "$lists" .
 [ -e corrections.tsv ] || attlm corrections train.json -o corrections.tsv

@@ -4,13 +4,12 @@
 # usage: learning_curve.sh atis-train.json.gz [FOLDER]
 # About 3 minutes of one core. Each row: WER in 5-fold cross-validation with its 95 % interval, then the oracle of the expanded lists.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 lists=$(realpath "${1:?usage: learning_curve.sh atis-train.json.gz [FOLDER]}")
 work=${2:-$here/work}
 
-mkdir -p "$work"
-cd "$work"
+enter "$work"
 same_inputs lists.cksum "$lists"
 python "$here/prepare.py" "$lists" .
 for count in 50 200 1000 3171; do

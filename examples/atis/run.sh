@@ -4,13 +4,12 @@
 # usage: run.sh atis-train.json.gz [FOLDER]
 # The lists are those of HyPoradise v0. 7 to 20 minutes on 2 cores; finished steps are kept, and models of other lists or options refused.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 lists=$(realpath "${1:?usage: run.sh atis-train.json.gz [FOLDER]}")
 work=${2:-$here/work}
 
-mkdir -p "$work"
-cd "$work"
+enter "$work"
 same_inputs lists.cksum "$lists"
 python "$here/prepare.py" "$lists" .
 [ -e lm.arpa ] || attlm ngram train-all.txt -o lm.arpa -n 3

@@ -9,8 +9,8 @@ from pathlib import Path
 
 if __name__ == "__main__":
     source, name = sys.argv[1:]
-    with gzip.open(source, "rt", encoding="utf-8") as file:
-        lists = json.load(file)
+    data = Path(source).read_bytes()
+    lists = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     for half, part in (("even", lists[::2]), ("odd", lists[1::2])):
         unfinished = Path(f"{name}.{half}.json.part")  # renamed when whole: run.sh takes NAME.odd.json as a sign that both are there
         unfinished.write_text(json.dumps(part, ensure_ascii=False), encoding="utf-8")

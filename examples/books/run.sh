@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Rescoring real ASR 5-best lists of read speech (LibriSpeech, Common Voice; Whisper) with LMs of novels: each half is tuned for the other.
 #
-# usage: run.sh TRAIN.txt.gz VALID.txt.gz FOLDER LISTS.json.gz..
+# usage: run.sh TRAIN.txt.gz VALID.txt.gz FOLDER LISTS.json.gz..: files may be plain or .gz
 # About half an hour on one core; finished steps are kept, and models of other texts or options refused.
 # The lists are those of HyPoradise v0.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 if [[ $# -lt 4 ]]; then
     echo "usage: run.sh TRAIN.txt.gz VALID.txt.gz FOLDER LISTS.json.gz.." >&2
@@ -14,12 +14,11 @@ fi
 train=$(realpath "$1") valid=$(realpath "$2") work=$3
 lists=()
 for list in "${@:4}"; do lists+=("$(realpath "$list")"); done
-mkdir -p "$work"
-cd "$work"
+enter "$work"
 
 same_inputs texts.cksum "$train" "$valid"
-[ -e train.txt ] || { gzip -dc "$train" > train.part; mv train.part train.txt; }
-[ -e valid.txt ] || { gzip -dc "$valid" | sed -n 1,1500p > valid.part; mv valid.part valid.txt; }
+[ -e train.txt ] || { gzip -cdf "$train" > train.part; mv train.part train.txt; }
+[ -e valid.txt ] || { gzip -cdf "$valid" | sed -n 1,1500p > valid.part; mv valid.part valid.txt; }
 [ -e lm.bin ] || attlm ngram train.txt -o lm.bin -n 4
 preprocess bin --only-source --trainpref train.txt --validpref valid.txt --nwordssrc 10000
 training=(bin --user-dir attlm_fairseq --task sentence_reset_lm --arch attentive_lstm_lm \
@@ -34,7 +33,8 @@ keep_to attentive "${training[*]}"
 }
 lms="--kenlm ngram=lm.bin --lm attentive=attentive/checkpoint_best.pt"
 for list in "${lists[@]}"; do
-    name=$(basename "$list" .json.gz)
+    name=$(basename "$list" .gz)
+    name=${name%.json}
     same_inputs "$name.cksum" "$list" lm.bin attentive/checkpoint_best.pt
     [ -e "$name.odd.json" ] || python "$here/halves.py" "$list" "$name"
     for halves in "even odd" "odd even"; do

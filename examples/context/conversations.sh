@@ -5,11 +5,11 @@
 #
 # An attentive LM is trained over those documents. Lists are rescored by single sentences, after the texts chosen before, with caches, and
 # with dynamic evaluation. Everything is fitted and tuned on dev; the intervals draw documents. SYSTEMS="sentences context" does some of the rows;
-# `adapt`, dynamic evaluation, takes most of the time.
+# `adapt`, dynamic evaluation, takes most of the time. UPDATES (default 1200) are those of the LM.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH="" cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../steps.sh"
-begin "python fairseq-preprocess fairseq-train attlm" "$@"
+begin work-conversations "python fairseq-preprocess fairseq-train attlm" "$@"
 quickstart=../../quickstart/work
 if [ ! -e "$quickstart/test.jsonl" ]; then
     echo "conversations.sh: $here/../quickstart/work has no test.jsonl: run examples/quickstart/run.sh first" >&2

@@ -10,15 +10,14 @@
 #
 # results.tsv has the perplexity of each row on test, reset as in training, at documents alone, and at every sentence.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 data=$(realpath "${1:?usage: open_questions.sh FOLDER [options of fairseq-train ..]}")
 shift
 rows=${ROWS:-averaging/1 averaging/2 averaging/4 averaging/8 averaging/all plain/1 plain/all single/1 single/all combined/1 combined/all \
     combined/all/5 combined/all/15 amsrn/1 amsrn/all key_value_predict/1 key_value_predict/all}
 work=${WORK:-$here/work-open-questions}
-mkdir -p "$work"
-cd "$work"
+enter "$work"
 
 plain_texts "$data" python "$here/../wikitext.py" --blank
 binarise --padding-factor 1

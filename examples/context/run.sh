@@ -6,17 +6,16 @@
 # FOLDER holds train, valid and test as .txt or .txt.gz: in WikiText's format (articles are documents), or one text without documents
 # such as Penn Treebank. The options given come last and win. SYSTEMS="plain averaging" trains some of the LMs, KINDS="alone context" does some
 # of the tests. FIT and TEST are the lines of valid that `attlm fit` reads (800) and those of test (500); ADAPT those for dynamic evaluation (400).
-# WORK=folder. The same command continues an interrupted run.
+# UPDATES (2500) are those of each LM. WORK=folder. The same command continues an interrupted run.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
 shift
 systems=${SYSTEMS:-plain averaging single combined amsrn key_value_predict four_gram}
 kinds=${KINDS:-alone context temperature unigram-cache neural-cache adaptation}
 work=${WORK:-$here/work}
-mkdir -p "$work"
-cd "$work"
+enter "$work"
 
 plain_texts "$data" python "$here/../wikitext.py" --blank
 binarise --padding-factor 1

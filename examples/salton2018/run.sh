@@ -4,5 +4,5 @@
 #
 # usage: run.sh ptb|wikitext2 FOLDER [options of fairseq-train ..]
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 FAMILY=averaging_lstm_lm WORK=${WORK:-$here/work} exec bash "$here/../salton2017/run.sh" "$@"

@@ -8,13 +8,12 @@
 # SENTENCES=N trains on the first N alone, with the dictionary of the whole text: the fewer, the more a model without techniques overfits.
 # The same command continues an interrupted run.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
 shift
 work=${WORK:-$here/work}
-mkdir -p "$work"
-cd "$work"
+enter "$work"
 
 plain_texts "$data"
 same_inputs sentences.cksum <(echo "${SENTENCES:-all}")

@@ -10,17 +10,16 @@
 # falls to 0 again from MORE_RATE=0.0018 (or one for each: "0.0018 0.0015"). PROCESSES=2 of a CPU share 40 rows. WORK=folder.
 # STEADY=28: the rate stays the same for 28 epochs, then falls to 0 until the last of EPOCHS; the LM is an average of the weights (EMA).
 # POINTER=9: a pointer to the last 1,000 words joins the LM after STEADY epochs; the rate stays the same for 9 more, before it falls.
-# KINDS="alone context neural-cache adaptation both" are the tests; the last two take half an hour each. LINES=3370 of valid are fitted on.
+# KINDS="alone context neural-cache adaptation both" are the tests; the last two take half an hour each. FIT=3370 lines of valid are fitted on.
 # The same command continues an interrupted run.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
 shift
 export PROCESSES=${PROCESSES:-1}
 work=${WORK:-$here/work}
-mkdir -p "$work"
-cd "$work"
+enter "$work"
 
 plain_texts "$data"
 python "$here/../wikitext.py" --marker train.txt > train.marked
@@ -65,7 +64,10 @@ go_on_from() {
     done
 }
 
-model=model epochs=${EPOCHS:-9} steady=${STEADY:-0} pointer=${POINTER:-0} rate=${RATE:-0.0022}
+EPOCHS=${EPOCHS:-9}
+whole_numbers EPOCHS
+for MORE_EPOCHS in ${MORE:-}; do whole_numbers MORE_EPOCHS; done
+model=model epochs=$EPOCHS weak_epochs=${WEAK:-9} steady=${STEADY:-0} pointer=${POINTER:-0} rate=${RATE:-0.0022}
 first=$(until_epoch "$epochs" "$rate")
 if ((steady)); then
     ((steady + pointer < epochs)) || {
@@ -82,19 +84,23 @@ if ((pointer)); then
         *) echo "run.sh: POINTER needs STEADY, and mogrifier_lstm_lm or plain_lstm_lm as MODEL" >&2; exit 2 ;;
     esac
 fi
-train_model weak "$PROCESSES processes" "${training[@]}" $first "${weak[@]}" --max-epoch "${WEAK:-9}" --save-dir weak "$@"
-go_on_from weak model
-train_model model "$PROCESSES processes; after $(<weak/options)" "${training[@]}" $first "${strong[@]}" --save-dir model "$@"
+after=
+if ((weak_epochs)); then
+    train_model weak "" "${training[@]}" $first "${weak[@]}" --max-epoch "$weak_epochs" --save-dir weak "$@"
+    go_on_from weak model
+    after="; after $(<weak/options)"
+fi
+train_model model "$after" "${training[@]}" $first "${strong[@]}" --save-dir model "$@"
 if ((pointer)); then
     training+=(--arch "$with_pointer" --pointer-window 1000)
-    train_model pointer "$PROCESSES processes; after $(<model/options)" "${training[@]}" --lr-scheduler fixed --max-update $((pointer * updates)) \
+    train_model pointer "; after $(<model/options)" "${training[@]}" --lr-scheduler fixed --max-update $((pointer * updates)) \
         --lr "$rate" "${strong[@]}" --init-from model/checkpoint_best.pt --save-dir pointer "$@"
     model=pointer epochs=$((epochs - steady)) steady=$pointer  # a new optimizer counts its own updates
 fi
 if ((steady)); then
     go_on_from "$model" fall
     # the rate falls where the warm-up ends
-    train_model fall "$PROCESSES processes; after $(<"$model/options")" "${training[@]}" $(until_epoch "$epochs" "$rate") "${strong[@]}" \
+    train_model fall "; after $(<"$model/options")" "${training[@]}" $(until_epoch "$epochs" "$rate") "${strong[@]}" \
         --warmup-updates "$((steady * updates))" --reset-lr-scheduler --save-dir fall "$@"
     model=fall
 fi
@@ -105,11 +111,11 @@ for more_epochs in ${MORE:-}; do
     # the line from the rate at the beginning of the training that has more_rate before these epochs and 0 after them
     rate=$(awk -v rate="$more_rate" -v all="$epochs" -v more="$more_epochs" 'BEGIN { print rate * all / more }')
     go_on_from "$before" "$model"
-    train_model "$model" "$PROCESSES processes; after $(<"$before/options")" "${training[@]}" $(until_epoch "$epochs" "$rate") "${stronger[@]}" \
+    train_model "$model" "; after $(<"$before/options")" "${training[@]}" $(until_epoch "$epochs" "$rate") "${stronger[@]}" \
         --save-dir "$model" "$@"
 done
 
-lines=${LINES:-3370}
+lines=${FIT:-3370}
 mkdir -p "$model/test"  # in the folder of the model, so that the results go when it is removed
 for kind in ${KINDS:-alone context neural-cache adaptation both}; do
     found=$model/test/$kind

@@ -148,6 +148,7 @@ def test_the_benchmark_at_toy_size(made, monkeypatch, capsys, wrong):
         )
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     module = importlib.import_module("gpu_recurrences")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "none")
     monkeypatch.setattr(module, "random_values", lambda *shapes: [torch.randn(shape) / 4 for shape in shapes])

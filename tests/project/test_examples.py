@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import importlib.util
 import io
@@ -144,6 +145,46 @@ def test_a_model_keeps_to_its_options(tmp_path):
     assert (tmp_path / "lm" / "options").read_text() == "--lr 0.1\n"
 
 
+def test_a_resumed_training_adds_to_its_log(tmp_path):
+    """And a training of several processes is not taken for one of a single process."""
+    train = "fairseq-train() { echo 'valid on x'; [[ $1 != bad ]]; }; train_model lm '' "
+    for number in (1, 2):
+        assert steps(tmp_path, f"{train} good; rm lm/done; touch lm/checkpoint_last.pt").returncode == 0
+        assert (tmp_path / "lm.log").read_text() == "valid on x\n" * number
+    result = steps(tmp_path, f"PROCESSES=2; {train} good")
+    assert result.returncode == 2
+    assert "was trained with other options" in result.stderr
+    (tmp_path / "lm" / "checkpoint_last.pt").unlink()
+    result = steps(tmp_path, f"{train} bad; echo went on")
+    assert (result.returncode, (tmp_path / "lm.log").read_text()) == (1, "valid on x\n")
+    assert "went on" not in result.stdout
+
+
+def test_a_folder_in_use_is_refused(tmp_path):
+    assert steps(tmp_path, "enter work").returncode == 0
+    with (tmp_path / "work" / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = steps(tmp_path, "enter work; echo went on")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert re.fullmatch(r"run.sh: .*/work is in use: .* wait for it or end it\n", result.stderr)
+    assert steps(tmp_path, "enter work; pwd").stdout == f"{tmp_path}/work\n"
+
+
+@pytest.mark.parametrize(("value", "code"), [("3", 0), ("0", 2), ("two", 2), ("-1", 2)])
+def test_no_epochs_are_refused(tmp_path, value, code):
+    result = steps(tmp_path, f"MORE={value}; whole_numbers MORE; echo went on")
+    assert (result.returncode, result.stdout) == (code, "" if code else "went on\n")
+    assert result.stderr == (f"run.sh: found MORE={value}, expected a whole number from 1 on\n" if code else "")
+
+
+def test_settings_of_scripts_are_not_variables_of_bash():
+    """In a terminal bash sets LINES to the height of the window."""
+    scripts = {path: path.read_text("utf-8") for path in sorted((ROOT / "examples").glob("**/*.sh"))}
+    assert len(scripts) > 15
+    for path, text in scripts.items():
+        assert not re.search(r"\$\{?(LINES|COLUMNS|RANDOM|UID|PPID|GROUPS)\b", text), path
+
+
 def test_a_folder_keeps_to_its_inputs(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
@@ -252,12 +293,13 @@ def test_techniques(corpus, tmp_path):
 def test_two_hours(one_text, tmp_path):
     """Two processes train; what was trained in one is not taken for it. More hours go on with what there is."""
     toy = ["--decoder-embed-dim", "4"]
-    settings = {"EPOCHS": "2", "WEAK": "1", "LINES": "8", "KINDS": "context both", "PROCESSES": "2"}
+    settings = {"EPOCHS": "2", "WEAK": "1", "FIT": "8", "KINDS": "context both", "PROCESSES": "2"}
     settings["MODEL"] = "--arch mogrifier_lstm_lm --decoder-hidden-size 12 --projection-size 4 --mogrifier-rank 2"
     printed = run("two_hours", one_text, *toy, work=tmp_path / "trained", **settings)
     log = (tmp_path / "trained" / "model.log").read_text()
     assert "distributed init (rank 1)" in log
     assert "Loaded checkpoint model/checkpoint_last.pt (epoch 2 @ 2 updates)" in log  # goes on with what the first epoch has learned
+    assert (tmp_path / "trained" / "model" / "test" / "both-8.toml").exists()
     tests = re.findall(r"^== test, (.*): ppl ([\d.]+)$", printed, re.MULTILINE)
     assert [kind for kind, _ in tests] == ["context", "both"]
     assert all(float(perplexity) > 1 for _, perplexity in tests)
@@ -301,7 +343,7 @@ def test_two_hours_at_a_steady_rate_that_falls_at_the_end(one_text, tmp_path):
 
 def test_two_hours_of_articles(corpus, tmp_path):
     """WikiText's articles are documents in training, and the test text is read as it is."""
-    settings = {"EPOCHS": "2", "WEAK": "1", "KINDS": "context"}
+    settings = {"EPOCHS": "2", "WEAK": "0", "KINDS": "context"}
     settings["MODEL"] = "--arch pointer_lstm_lm --pointer-window 9 --decoder-hidden-size 12 --projection-size 4"
     printed = run("two_hours", corpus, "--decoder-embed-dim", "4", work=tmp_path / "work", **settings)
     assert "train.txt: 48 lines, 8 articles" in printed

@@ -19,7 +19,16 @@ def make(*arguments: object, folder: Path = ROOT) -> subprocess.CompletedProcess
     return subprocess.run(["make", *map(str, arguments)], cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(("arguments", "stamp"), [(["install"], "torch"), (["gpu"], "torch1"), (["gpu", "CUDA="], "torch")])
+@pytest.mark.parametrize(
+    ("arguments", "stamp"),
+    [
+        (["install"], "torch"),
+        (["gpu"], "torch1"),
+        (["gpu", "CUDA="], "torch"),
+        (["install", "CUDA=yes"], "torch1"),
+        (["gpu", "CUDA=0"], "torch"),
+    ],
+)
 def test_torch_with_cuda_has_a_stamp_of_its_own(tmp_path, arguments, stamp):
     """So that `make gpu` after `make` installs it."""
     printed = make("-n", *arguments, f"VENV={tmp_path}").stdout

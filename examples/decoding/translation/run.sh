@@ -8,9 +8,9 @@
 # The commands are printed as they run; each can be repeated by hand in the folder `work`.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH="" cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../../steps.sh"
-begin "python fairseq-preprocess fairseq-train fairseq-generate attlm sacrebleu" "$@"
+begin work "python fairseq-preprocess fairseq-train fairseq-generate attlm sacrebleu" "$@"
 # Two models are trained side by side, a core each.
 export OMP_NUM_THREADS=1
 plugin=${ATTLM_USER_DIR:-attlm_fairseq}

@@ -76,6 +76,8 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=30)
     parser.add_argument("recordings", nargs="*", help="mono files of 16 kHz")
     options = parser.parse_args()
+    if bool(options.model) != bool(options.recordings):
+        parser.error("--model and recordings go together; without both, a random Whisper reads noise")
     model, tokenizer, inputs = loaded_whisper(options.model, options.recordings) if options.model else random_whisper()
     lms = LogLinearLM.load(dict(options.lm))
     # Whisper writes capitals and punctuation, which the language models have not seen
