@@ -46,7 +46,6 @@ class Shower:
         outputs: files to write. The ending gives the form; ``-`` is a table on standard output.
         threshold: the smallest weight that is highlighted; None for no highlighted words.
         line: called with each line of highlighted words.
-        note: called with remarks for the user.
         marked: the form of a highlighted word in a line.
         contributions: also show the shares of inputs in the LSTM's cell.
         against: another LM; shows the sentences of a text that the model improves most over it.

@@ -100,7 +100,12 @@ class LMCrossEntropyCriterion(FairseqCriterion):
         teacher_weight: float,
         sentence_avg: bool,
     ) -> None:
-        """Set the factors of the terms. Raises InputError if one is negative or not a number, or a teacher's is not from 0 to 1."""
+        """Set the factors of the terms.
+
+        Raises:
+            InputError: a factor is not a finite number or, except ``attention_entropy``, negative; or the teacher's weight is not
+                above 0 and at most 1, is given without a teacher, or is 1 with terms of the softmax.
+        """
         super().__init__(task)
         self.attention_entropy = attention_entropy
         self.activation_reg, self.temporal_activation_reg = activation_reg, temporal_activation_reg

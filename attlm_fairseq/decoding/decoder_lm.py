@@ -175,7 +175,7 @@ class DecoderLM(SharedByCopies):
         return self.select(states, torch.arange(len(tokens)))  # a copy: a view of a window would keep the longer memory alive
 
     def select(self, states: LanguageModelState, rows: Tensor) -> LanguageModelState:
-        """Return copies of the given rows (N,) in this order; rows may be repeated."""
+        """Return copies of the given rows (N,) in this order; rows may be repeated. Raises TypeError if they are no whole numbers."""
         _require_whole_numbers("rows", rows, "row numbers, such as torch.tensor([0, 0, 3])")
         return states.select(rows.to(self.device))
 
@@ -194,9 +194,9 @@ class DecoderLM(SharedByCopies):
     def join(self, states: Sequence[LanguageModelState]) -> LanguageModelState:
         """Return one batched state with all rows of the given states, in order.
 
-        The memories of ``combined`` attention, AMSRN and (up to its window) KVP have one slot per word read. They must have
-        equal lengths, since padding them would require a mask that no other use needs. ``step_each`` joins states of equal
-        length only.
+        The memories of ``combined`` and ``dot`` attention, AMSRN, LSTMN and (up to their windows) KVP and the pointer
+        have one slot per word read. They must have equal lengths, since padding them would require a mask that no other
+        use needs. ``step_each`` joins states of equal length only.
 
         Raises:
             ValueError: the lengths differ.
@@ -215,6 +215,9 @@ class DecoderLM(SharedByCopies):
         Returns:
             Natural-log probabilities (N, V) of the next token, and N new states of one row. Each new state owns its tensors,
             so keeping it keeps no other state alive.
+
+        Raises:
+            ValueError: there are no states, or not one token for each; else as ``step``.
         """
         if len(states) != len(tokens) or not states:
             raise ValueError(f"{len(states)} states and {len(tokens)} tokens: one of each for every hypothesis, and at least one")

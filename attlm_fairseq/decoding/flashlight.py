@@ -69,10 +69,7 @@ class FlashlightLM(LM):
         return cls(LookAheadWordLM(lms, texts, unk_offset=unk_offset, look_ahead=look_ahead))
 
     def start(self, start_with_nothing: bool) -> LMState:
-        """Return the state before the first word, without what the last utterance left. Neural LMs do not support ``start_with_nothing``.
-
-        Raises ValueError for it.
-        """
+        """Return the state before the first word, without what the last utterance left. Raises ValueError for ``start_with_nothing``."""
         if start_with_nothing:
             raise ValueError("start_with_nothing: these LMs score sentences from their beginning only")
         self._scored.clear()

@@ -60,6 +60,11 @@ class LogLinearLM(SharedByCopies):
             weights: one weight per LM; by default all are 1.
             segment: for each LM, a function that splits a word into the LM's subwords, or None for a word LM. By default
                 all are word LMs.
+
+        Raises:
+            TypeError: an LM is none, or ``segment`` is a function.
+            ValueError: there are not as many weights or segmentations as LMs, or a weight is not a finite number.
+            InputError: an n-gram LM without ``<unk>`` has a negative weight.
         """
         for lm in lms:
             if not all(hasattr(lm, name) for name in ("start", "token", "knows", "score", "log_probs")):
@@ -102,9 +107,9 @@ class LogLinearLM(SharedByCopies):
             precision: the precision of neural models' weights, see ``DecoderLM.load``.
 
         Raises:
-            InputError: a file is missing or invalid.
-            ValueError: a file is given twice, a weight is not a finite number, or the precision is unknown or does not go with
-                the device (int8 is for CPUs).
+            InputError: a file is missing or invalid, or an n-gram LM without ``<unk>`` has a negative weight.
+            ValueError: a file is given twice, a weight is not a finite number, or the precision of a neural model is unknown or
+                does not go with the device (int8 is for CPUs).
             TypeError: an argument is neither a path nor a mapping of paths.
         """
         files = weighted(lm)

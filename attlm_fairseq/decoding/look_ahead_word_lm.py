@@ -80,6 +80,7 @@ class LookAheadWordLM(SharedByCopies):
             ValueError: look-ahead is requested with a subword LM, a text is not bytes, an end is not a token, or the offset
                 is nan or inf.
             InputError: an LM cannot list its words.
+            TypeError: ``lms`` is no LogLinearLM.
         """
         require_log_linear(lms)
         check_options(ends, len(texts), unk_offset)

@@ -79,6 +79,7 @@ class PyctcdecodeLM(AbstractLanguageModel):
         Raises:
             InputError: an LM cannot list its words and none are given.
             ValueError: a parameter of the wrong kind.
+            TypeError: ``lms`` is no LogLinearLM.
         """
         require_log_linear(lms)
         if order is not None and (not isinstance(order, int) or order < 1):

@@ -19,7 +19,7 @@ class SamplingOptions:
     - ``top_k`` keeps the likeliest words; 0 keeps all.
     - ``top_p`` keeps the smallest set of likeliest words with at least this share of the remaining probability; 1 keeps all.
 
-    A sentence is cut after ``max_words`` words.
+    A sentence is cut after ``max_words`` words, or after the prefix if that is longer.
     """
 
     temperature: float = 1.0

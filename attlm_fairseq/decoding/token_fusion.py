@@ -39,6 +39,7 @@ class TokenFusion:
 
         Raises:
             ValueError: a token is not a string, an end is not a token, or the offset is nan or inf.
+            TypeError: ``lms`` is no LogLinearLM.
         """
         require_log_linear(lms)
         check_options(ends, len(tokens), unk_offset)

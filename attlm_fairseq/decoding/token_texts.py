@@ -32,7 +32,7 @@ def token_texts(
     - ``wordpiece``: ## at the beginning of a token that continues a word.
     - ``word-end``: </w> at the end of a word.
     - ``bpe``: @@ at the end of a token if the word continues.
-    - ``characters``: a token ``|`` or space between words.
+    - ``characters``: a token ``|``, ▁ or space between words.
 
     Args:
         tokens: the decoder's tokens.

@@ -100,7 +100,7 @@ class LanguageModelConfig(ChoiceOptions):
         metadata={
             "choices": ["range", "torch"],
             "help": "initial weights of the layers: in [-R, R] (range) or, with their biases, as PyTorch draws them (torch), between "
-            "+-1/sqrt(size of the state) in an LSTM. R is then for the embeddings and the softmax alone",
+            "+-1/sqrt(size of the state) in an LSTM. R is then for tables of words and the softmax alone",
         },
     )
     output_bias: str = field(

@@ -157,8 +157,9 @@ class LanguageModel(nn.Module):
             need_read: return the reader's attention weights too.
 
         Returns:
-            Logits (B, T, V) and, if requested, what the reader has read. ``log_softmax`` of the logits gives natural-log
-            probabilities. The adaptive softmax returns log-probabilities as its logits.
+            Logits (B, T, V) and what the reader has read, if requested or needed by the output layer; None for readers that
+            read nothing. ``log_softmax`` of the logits gives natural-log probabilities. The adaptive softmax, mixtures of
+            softmaxes and the pointer return log-probabilities as their logits.
         """
         features, read = self.extract_features(tokens, need_read)
         return self.output(features, read), read
@@ -177,7 +178,7 @@ class LanguageModel(nn.Module):
             need_read: return the reader's attention weights too.
 
         Returns:
-            Features (B, T, F), what the reader has read if requested, and the state after the tokens.
+            Features (B, T, F), what the reader has read as in ``forward``, and the state after the tokens.
         """
         _, features, read, after = self.outputs(tokens, state, need_read)
         return features, read, cast(LanguageModelState, after)

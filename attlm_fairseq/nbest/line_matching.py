@@ -123,7 +123,8 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
         if 2 * sum(name in known for name in names) > len(names) or (known and by == "id"):
             problem = problem or _why_not(ids, names)
         elif by is None and (file.ids is not None or like_ids(lines) or numbered_last(file.lines, lines) or _same_numbers(ids, names)):
-            problem = problem or f"its lines carry ids such as {names[0]!r}, which no list has (the first is {ids[0] if ids else ''!r})"
+            strange = next(name for name in names if name not in known)
+            problem = problem or f"its lines carry ids such as {strange!r}, which no list has (the first is {ids[0] if ids else ''!r})"
     if by == "id" or problem:
         expected = "expected 'id text' or 'text (id)' in every line, each id once"
         raise InputError(f"{problem or 'its lines do not carry the ids of the lists'}; {expected}; {file.force_order}", path=file.path)

@@ -44,7 +44,7 @@ class ScoreOfSums(Protocol):
         """Return the lowest and the highest possible score."""
 
     def score(self, totals: np.ndarray) -> np.ndarray:
-        """Return the corpus score in percent from statistics summed over the corpus: (..., S) -> (...)."""
+        """Return the corpus score, in percent or a program's own unit, from statistics summed over the corpus: (..., S) -> (...)."""
 
 
 class Metric(ScoreOfSums, Protocol):
@@ -103,7 +103,7 @@ class _OfText(Metric, ABC):
 
 
 def corpus_score(metric: Metric, statistics: np.ndarray) -> float:
-    """Return the score in percent of a corpus from the statistics (n_lists, S) of its chosen hypotheses."""
+    """Return ``metric.score`` of a corpus from the statistics (n_lists, S) of its chosen hypotheses."""
     return float(metric.score(np.asarray(statistics, dtype=np.float64).sum(axis=0)))
 
 
@@ -303,6 +303,7 @@ class BLEU(NgramMetric):
         from sacrebleu.metrics import BLEU as SacreBLEU  # noqa: N811
 
         super().__init__(text)
+        require_type("BLEU tokenizer", tokenize, str, "its name, such as '13a'")
         self.lowercase = lowercase
         downloading = ("spm", "flores", "spBLEU")
         if tokenize.startswith(downloading):

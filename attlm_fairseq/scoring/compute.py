@@ -47,9 +47,16 @@ def device_name(given: str | torch.device, what: str = "device") -> str:
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """Where neural LMs run. ``memory``: bytes for scoring, without models and lists.
+    """Where and how neural LMs compute.
 
-    ``device`` is torch's name; a ``torch.device`` is kept as its name.
+    Attributes:
+        device: ``cpu``, ``cuda`` or ``cuda:N``; a ``torch.device`` is kept as its name.
+        precision: ``float32``, or ``bfloat16``, in which factors and results of matrix products are rounded.
+        memory: bytes for scoring, without models and lists.
+        normaliser: that of the softmax: ``exact``, ``sampled`` or ``none``, see ``--normaliser``.
+
+    Raises:
+        InputError: a value is unknown, the memory is not above 0, or there is no such device.
     """
 
     device: str = "cpu"
@@ -62,7 +69,7 @@ class DeviceConfig:
         for what, value, known in (("precision", self.precision, PRECISIONS), ("normaliser", self.normaliser, NORMALISERS)):
             if value not in known:
                 raise InputError(f"{what} {value!r}: expected one of {', '.join(known)}")
-        if not isinstance(self.memory, int):
+        if not isinstance(self.memory, int) or self.memory <= 0:
             raise InputError(f"memory {self.memory!r}: expected a number of bytes, such as 1 << 30")
         object.__setattr__(self, "device", device_name(self.device))
 

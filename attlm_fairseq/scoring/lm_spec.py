@@ -98,7 +98,7 @@ class LMSpec:
 
     Attributes:
         name: the name of the LM's score.
-        kenlm: a KenLM file.
+        kenlm: an ARPA or KenLM file.
         checkpoints: files or folders of any other kind that ``lm_files`` recognises; several are an ensemble.
         ensemble_weights: weights of an ensemble; None for equal weights.
         dictionary: ``dict.txt`` of checkpoints, or the folder of a translation checkpoint's dictionaries; None to look for it.

@@ -25,7 +25,8 @@ class SentenceScore:
 
     Attributes:
         log_probs: n + 1 natural logarithms, one per event: ``ln p(w_1 | <s>), .., ln p(w_n | ..), ln p(</s> | ..)``.
-            No event is left out.
+            No event is left out. The last is 0 for an LM without a sentence end (``Scorer.scores_end``). A masked LM has
+            ``ln p(w_i | all other words)``; those of a reverse translation model belong to no single word.
         oov: n values, one per word: True if the LM scored the word as its unknown word.
     """
 
@@ -34,7 +35,7 @@ class SentenceScore:
 
     @property
     def total(self) -> float:
-        """Return the natural-log probability of the sentence: the sum over its words and ``</s>``."""
+        """Return the sum of ``log_probs``: the natural-log probability of the sentence, of a masked LM a pseudo-log-likelihood."""
         return math.fsum(self.log_probs)
 
     @property

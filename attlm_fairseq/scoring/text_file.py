@@ -43,7 +43,7 @@ class ScoredText:
     """The result of ``score_text``.
 
     Attributes:
-        lines: yields every line in order, as it is scored.
+        lines: yields every line that is scored, in order, as it is scored.
         oov: the unknown words of each LM in the lines read so far.
         scores_end: whether each LM scores the sentence end.
     """

@@ -45,9 +45,9 @@ class LMFusionOptions(ChoiceOptions):
     word_lms: Optional[str] = field(
         default=None,
         metadata={
-            "help": "word language models for a subword target (marked by @@, \u2581, </w> or ##), as PATH=WEIGHT like --lms: "
-            "checkpoints and folders with their own dict.txt, or KenLM ARPA files. Each subword is scored by its change of the "
-            "probability of the words that it can begin; the scores sum to the word's exact log-probability"
+            "help": "word language models for a subword target (marked by @@, \u2581, \u0120, </w>, ## or | between characters), as "
+            "PATH=WEIGHT like --lms: checkpoints and folders with their own dict.txt, or KenLM ARPA files. Each subword is scored by "
+            "its change of the probability of the words that it can begin; the scores sum to the word's exact log-probability"
         },
     )
     word_lm_unk_offset: float = field(

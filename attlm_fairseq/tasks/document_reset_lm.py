@@ -50,7 +50,7 @@ class DocumentResetLMConfig(TrainingOptions):
         default=False,
         metadata={
             "help": "draw the length of training segments at random, as AWD-LSTM does: normal with mean --bptt (95 %) or half of it, "
-            "standard deviation 5, minimum 5. The learning rate is scaled in proportion to the length"
+            "standard deviation 5, minimum 5 (or --bptt). Without --sentence-avg the learning rate is scaled in proportion to the length"
         },
     )
     document_marker: str = field(
@@ -68,7 +68,7 @@ class DocumentResetLMConfig(TrainingOptions):
         default=0,
         metadata={
             "help": "number of newest states that the memory carries from segment to segment (0: all states of the document), for "
-            "models that store single states: amsrn_lm, kvp_lstm_lm, --attention-score combined"
+            "models that store single states: amsrn_lm, kvp_lstm_lm, lstmn_lm, the pointer models, --attention-score combined or dot"
         },
     )
     sentence_avg: bool = II("optimization.sentence_avg")

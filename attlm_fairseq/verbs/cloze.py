@@ -168,7 +168,7 @@ def answer_cloze(
 
 
 def make_cloze(text: FilePath | Iterable[str], options: BlankingOptions | None = None) -> list[ClozeQuestion]:
-    """Make a cloze test of a text: in the last of every 21 sentences one word is left out, and the context has it.
+    """Make a cloze test of a text: in the last of every ``options.context + 1`` sentences one word is left out, and the context has it.
 
     Args:
         text: a file (``-`` is standard input) or lines, one sentence per line. Blank lines end documents.

@@ -36,8 +36,8 @@ def combine(systems: Mapping[str, Lists], *, texts_by: By | None = None) -> list
     of a list lacks is left out of that list, and so are other fields of the lists; notes name them.
 
     Args:
-        systems: n-best lists by the name of their system. The first one gives ids, order, references and source
-            sentences. Files may also hold one text per line.
+        systems: n-best lists by the name of their system. The first one gives ids and order; references and source sentences
+            are those of the first system that has them. Files may also hold one text per line.
         texts_by: how lines of text are matched with the lists of the first system: ``order``, ``number`` (a list's id is its line's
             number, from 0) or ``id``. None: by id if every line has one, else by order, unless the ids are numbers in another order.
 
@@ -46,8 +46,8 @@ def combine(systems: Mapping[str, Lists], *, texts_by: By | None = None) -> list
         ``systems_vote`` has weight 1 if no weights are given to the rules ``consensus`` and ``mbr-..``, or only those of LMs.
 
     Raises:
-        InputError: there are fewer than two systems, a name is not allowed, a file cannot be read, or the systems have
-            different utterances or references.
+        InputError: there are fewer than two systems, a name is not allowed, a file cannot be read, the systems have
+            different utterances or references, or a score gets the name of another system's.
     """
     require_type("value of systems", systems, Mapping, "a dictionary by name, such as {'a': lists, 'b': lists}")
     if len(systems) < 2:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     import torch
 
 LM: TypeAlias = FilePath | Sequence[FilePath] | Scorer | LMSpec
-"""An LM: a checkpoint, exported folder, ARPA or KenLM file; several checkpoints (an ensemble); a loaded LM; or an ``LMSpec``."""
+"""An LM: a checkpoint, exported folder, ARPA or KenLM file, or Hugging Face model; several checkpoints (an ensemble); a loaded LM; or
+an ``LMSpec``."""
 Devices: TypeAlias = "str | torch.device | DeviceConfig | Sequence[str | torch.device | DeviceConfig]"
 
 
@@ -92,7 +93,7 @@ def run_config(
         config: a RunConfig or the path of an ``attlm.toml``. The ``attlm.toml`` of the current folder is not read
             unless named.
         lms: LMs by name, added to those of ``config``.
-        weights: weights of LMs, scores of the lists, ``words`` and ``rank``. Weights of ``config`` not named here stay.
+        weights: weights of the features that ``rescore`` names. Weights of ``config`` not named here stay.
         text: text steps for all LMs that have no steps of their own, such as ``"tokenize:en,lowercase"``.
         decision: the name of a rule, such as ``"mbr-wer"``: its scale, text steps and tokenizer are those that were tuned, else those of
             the metric. A ``Decision`` replaces them all.

@@ -36,8 +36,9 @@ def convert(
         to: the name of the new format. A format that exists both as file and as folder is written as a folder if
             ``path`` ends in ``/``, if ``lists`` is such a folder, or if the file cannot hold the lists (srilm).
             ``1best``, ``1best-kaldi`` and ``1best-sclite`` write the text of each 1-best hypothesis.
-        text: text steps for hypotheses and references, such as ``"join-subwords:bpe,detokenize:en"``. The lists written are
-            then new ones: what only their file's own format keeps is lost, and so are times where the number of words changes.
+        text: text steps for hypotheses and references, such as ``"join-subwords:bpe,detokenize:en"``. The lists written
+            are then new ones: what only their file's own format keeps is lost, and so are word confidences, and times
+            where the number of words changes.
         scores: further scores by name: files with one number per line, or numbers; one for each hypothesis, list by list.
 
     Returns:

@@ -86,7 +86,7 @@ def write_correction_pairs(lists: Lists, refs: References | None, folder: FilePa
         The number of pairs in ``train`` and in ``valid``.
 
     Raises:
-        InputError: the input is unreadable or wrong, there are too few lists, or the folder already exists.
+        InputError: the input is unreadable or wrong, there are fewer than 20 utterances, or the folder has files already.
     """
     return write_pairs(with_references(lists_of(lists), refs), Path(fspath(folder)))
 
@@ -117,7 +117,8 @@ def evaluate_corrections(
         How often each correction fired, was right and was wrong.
 
     Raises:
-        InputError: the input is unreadable or wrong, or there are fewer utterances than folds.
+        InputError: the input is unreadable or wrong, ``text`` or ``language`` is given next to a table, or there are fewer
+            utterances than folds.
     """
     steps = check_steps(text_pipeline(text))
     path = None if table is None else Path(fspath(table))
@@ -155,8 +156,8 @@ class JackknifeOptions:
     Attributes:
         folds: number of folds.
         folds_by: which lists stay in one fold, see ``TuneOptions``. None: those of the same utterance.
-        ngram: name of a KenLM 4-gram estimated for each fold; None estimates none. It adds the scores NAME and
-            NAME_oov.
+        ngram: name of a KenLM 4-gram estimated for each fold; None or an empty name estimates none. As each LM it adds the
+            scores NAME, NAME_oov and NAME_tokens.
         corrections: maximum number of candidates that corrections add to each list; None learns no corrections.
         language: language of spelled-out numbers, as a num2words code.
         text: text steps of the references that are learned from, and of the texts that all LMs score.
@@ -175,6 +176,7 @@ class JackknifeOptions:
         require_whole_number("folds", self.folds, 2)
         if self.corrections is not None:
             require_whole_number("corrections", self.corrections)
+        object.__setattr__(self, "ngram", self.ngram or None)
 
 
 def jackknife(
@@ -196,13 +198,13 @@ def jackknife(
         scores.
 
     Raises:
-        InputError: the input is unreadable or wrong, there is nothing to learn, or an LM does not have one file per
-            fold.
+        InputError: the input is unreadable or wrong, there is nothing to learn, there are fewer utterances than folds, or an
+            LM does not have one file per fold or has the name of the 4-gram.
     """
     options = JackknifeOptions() if options is None else options
     require_type("value of options", options, JackknifeOptions, "JackknifeOptions(..)")
     folds, ngram, corrections = options.folds, options.ngram, options.corrections
-    if not ngram and corrections is None and not lms and options.texts is None:
+    if ngram is None and corrections is None and not lms and options.texts is None:
         raise InputError("there is nothing to learn: give --ngram a name, --corrections, --lm or --texts")
     if corrections is not None:
         check_language(options.language)

@@ -176,7 +176,8 @@ def evaluate(
         refs: references: files, texts in the order of the lists, or texts by id. None: the lists have their own.
         others: other systems: files of lists or texts, or lists by name.
         config: LMs, weights and decision: a RunConfig or the path of an ``attlm.toml``.
-        metric: ``wer``, ``cer``, ``bleu``, ``chrf``, ``chrf++``, ``ter``, or a Metric. None: that of ``config``, else WER.
+        metric: ``wer``, ``cer``, ``bleu``, ``chrf``, ``chrf++``, ``ter``, ``external:COMMAND``, or a Metric. None: that
+            of ``config``, else WER.
         draw_by: which lists are one sample of intervals and p-values, such as those of a document or a speaker, as in
             ``TuneOptions.folds_by``. None: the conversations of a context, else the lists of the same utterance.
         seed: random seed for the bootstrap and the tosses.

@@ -61,7 +61,7 @@ class FittedRow:
     Attributes:
         lm: the LM's name.
         setting: what was fitted, with the values found.
-        ppl: the perplexity with it, over all words and sentence ends of the text.
+        ppl: the perplexity with it, over the words and sentence ends of the lines that the setting names, else of all lines read.
     """
 
     lm: str

@@ -19,21 +19,22 @@ def estimate_ngram(
 ) -> NgramReport:
     """Estimate an unpruned n-gram model with interpolated modified Kneser-Ney smoothing, by KenLM's ``lmplz``.
 
-    Lines are split into words at white space; a blank line is an empty sentence. ``<s>``, ``</s>`` and ``<unk>`` in the text
-    are refused, unless ``skip_symbols`` or ``unk_in_text`` allows them.
+    Lines are split into words at white space; a blank line is an empty sentence. ``<s>``, ``</s>``, ``<unk>`` and ``<UNK>`` in
+    the text are refused, unless ``skip_symbols`` allows them, or ``unk_in_text`` the last two.
 
     Args:
         text: a file with one sentence per line (gzip is recognised; ``-`` is standard input), or lines.
         output: the model, a name in ``.arpa`` or ``.bin``. It is replaced only by a complete model.
-        order: length of the longest n-grams.
+        order: length of the longest n-grams, 2 to 6.
         options: options of the estimation.
-        lmplz: the program; None: the one on PATH, or built once into the user's cache folder.
+        lmplz: the program; None: the one on PATH or next to Python, or built once into the user's cache folder.
 
     Returns:
         The counts of the text and of the model's n-grams, and the orders that got fallback discounts.
 
     Raises:
-        InputError: the text is unreadable, too small or holds n-best lists, the order is not supported, or lmplz is missing or fails.
+        InputError: the text is unreadable, too small or holds n-best lists, the order is not supported,
+            ``output`` has another ending or cannot be written, or lmplz is missing or fails.
     """
     check_file(output, None)
     lines = text_lines(text)

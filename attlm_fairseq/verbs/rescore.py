@@ -128,8 +128,9 @@ def rescore(
     """Score the hypotheses with LMs, combine the scores, and put the best hypothesis of each list first.
 
     The total of a hypothesis is a weighted sum of its LM scores (natural log, summed over words and sentence end), the
-    scores in the list, its number of words and its rank in the input (0, 1, ..). If no score of the list has a weight and
-    ``rank`` has none either, the decoder's own score gets weight 1: the only score, or ``decoder``, ``score`` or ``total``.
+    scores in the list, its number of words and its rank in the input (0, 1, ..). If an LM has a weight, and neither a score
+    of the list nor ``rank`` is given one (0 counts as given), the decoder's own score gets weight 1: the only score, or
+    ``decoder``, ``score``, ``total`` or ``systems_vote``. With candidates it does not.
 
     Args:
         lists: n-best lists: NbestLists, lists of strings, or a file.

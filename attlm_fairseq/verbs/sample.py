@@ -31,7 +31,7 @@ def sample(
         lm: a checkpoint of fairseq-train, a folder of ``attlm export``, or a ``DecoderLM``, which is loaded already.
         number: number of sentences. The n-th sentence depends only on the seed, not on ``number``.
         prefix: the words that each sentence begins with.
-        options: temperature, top-k, top-p, length.
+        options: temperature, top-k, top-p, length, unknown words.
         seed: random seed.
         dictionary: ``dict.txt`` of a checkpoint; None to look next to the checkpoint and in its data folder.
         device: ``cpu``, ``cuda`` or ``cuda:N``. A ``DecoderLM`` stays on its own.

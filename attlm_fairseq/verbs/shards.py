@@ -84,7 +84,7 @@ def rescore_shards(
     """Rescore each file into the folder ``output``, under its own name and in its own format, with Ray Data.
 
     A Ray cluster that is running is used (``ray.init`` or RAY_ADDRESS), else one is started on this machine for the
-    call. There are as many actors as ``config`` has devices. With ``"cuda"`` each has its own GPU.
+    call. There are as many actors as ``config`` has devices, at most one for each file. With ``"cuda"`` each has its own GPU.
 
     Args:
         files: a folder with a file for each shard, a pattern such as ``lists/*.jsonl``, or paths.

@@ -65,9 +65,9 @@ def load_lm(lm: LM, name: str = "lm", *, device: str | torch.device = "cpu") -> 
     """Load a language model that scores sentences.
 
     Args:
-        lm: a checkpoint of fairseq-train, a folder of ``attlm export``, an ARPA or KenLM file. Several checkpoints are
-            an ensemble that averages their probabilities. An LMSpec can also set the dictionary, the OOV policy and
-            more.
+        lm: a checkpoint of fairseq-train, a folder of ``attlm export``, an ARPA or KenLM file, or a Hugging Face model (its
+            folder or the name of a cached one). Several checkpoints are an ensemble that averages their probabilities. An
+            LMSpec can also set the dictionary, the OOV policy and more.
         name: the name of the LM's score.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
 
@@ -93,7 +93,8 @@ def score_text(
     """Score every line of a text with every LM, each LM after its own text steps.
 
     Args:
-        text: a file (``-`` is standard input, gzip is recognised), or lines. Blank lines are empty sentences.
+        text: a file (``-`` is standard input, gzip is recognised), or lines. Blank lines are empty sentences; with the context
+            ``blank`` they separate documents, and are not scored.
         lms: LMs by name, as files or objects.
         config: LMs and text steps: a RunConfig or the path of an ``attlm.toml``.
         source: source sentence of each line, for translation models: a file or lines.
@@ -101,7 +102,7 @@ def score_text(
 
     Returns:
         ``lines``: an iterator, to be read once, over the lines with their words and one score per LM. A score is a
-        natural log, summed over the words and the sentence end. The text may be larger than memory. ``oov`` counts
+        natural log, summed over the words and, for LMs that score it, the sentence end. The text may be larger than memory. ``oov`` counts
         unknown words as the lines are read.
 
     Raises:

@@ -62,17 +62,19 @@ def tune(
 ) -> Tuned:
     """Tune the weights that make the 1-best hypotheses best under the metric.
 
-    The weights are those of LMs, scores of the lists, unknown words, number of words and rank. The hypotheses are
-    scored once, then an exact line search on the corpus metric (Och 2003) finds the weights. Cross-validation estimates
-    the score on other lists and how far to trust the weights. If it shows no gain, all weights are 0, which keeps the
-    input order.
+    The weights are those of LMs, scores of the lists, unknown words, number of words and rank. The hypotheses are scored
+    once (with a context twice), then an exact line search on the corpus metric (Och 2003) finds the weights; with the
+    objective ``risk``, L-BFGS on the expected loss. Cross-validation estimates the score on other lists and how far to
+    trust the weights. If it shows no gain, all weights are 0, which keeps the input order, unless ``options.strength`` is
+    given.
 
     Args:
         lists: n-best lists: NbestLists, lists of strings, or a file.
         refs: references: files, texts in the order of the lists, or texts by id. None: the lists have their own.
         lms: LMs by name, as files or objects. Without LMs only the lists' own scores are tuned.
         config: LMs and text steps: a RunConfig or the path of an ``attlm.toml``. Its weights are not used.
-        metric: ``wer``, ``cer``, ``bleu``, ``chrf``, ``chrf++``, ``ter``, or a Metric. None: that of ``config``, else WER.
+        metric: ``wer``, ``cer``, ``bleu``, ``chrf``, ``chrf++``, ``ter``, ``external:COMMAND``, or a Metric. None: that
+            of ``config``, else WER.
         options: options of the search.
         on_progress: called with the number of hypotheses scored since the last call.
 

@@ -25,7 +25,7 @@ class TuneOptions:
         intervals: bounds of weights, both included; equal bounds fix a weight.
         objective: ``metric`` optimises the metric of the best totals; ``risk`` optimises the expected loss, which is
             smooth.
-        folds: number of cross-validation folds; 0 for none. Cross-validation estimates the score on other lists and
+        folds: number of cross-validation folds, at least 3; 0 for none. Cross-validation estimates the score on other lists and
             chooses the strength.
         folds_by: which lists stay in one fold and count as one sample, such as those of a document: ``id:REGEX`` or
             ``file:FILE``, as for ``--context``. None: those of one utterance, or of one conversation with a context.
@@ -33,10 +33,14 @@ class TuneOptions:
             cross-validation, or 1 without it.
         no_gain: if no strength has a cross-validated gain, ``keep`` the input order (all weights 0), or ``fail``.
         restarts: number of random starting points.
-        seed: random seed for restarts and bootstrap.
+        seed: random seed for the search, intervals and p-values.
         confidence: also fit word confidences, which ``rescore`` can then write; needs the metric ``wer``.
         ablation: also tune without each LM and each score of the lists, and compare the cross-validated answers with those
             of all.
+
+    Raises:
+        InputError: a value is of another kind than described; intervals are given with ``risk``; a strength other than 0 or 1 with
+            a bound of the rank, or without the rank; ``ablation`` without folds; ``"fail"`` without folds or with a strength.
     """
 
     rules: Sequence[str] = ()

@@ -24,9 +24,10 @@ DEFAULT = BlankingOptions()
 def blank_command(text: str, output: str, **options: int) -> None:
     """Make a cloze test of TEXT (- is standard input), in the format of the Children's Book Test.
 
-    Of every 21 sentences the last is the query. A word of it is left out that consists of letters, occurs once in it
-    and also in the context, and is not one of the 100 most frequent words of TEXT. The other candidates are the words of the
-    context with the most similar frequency. Blank lines end documents; a question lies in one document.
+    Of every 21 sentences (one more than --context) the last is the query. A word of it is left out that consists of
+    letters, occurs once in it and also in the context, and is not one of the 100 most frequent words of TEXT. The other
+    candidates are the words of the context with the most similar frequency. Blank lines end documents; a question lies
+    in one document.
 
     \b
     Example:

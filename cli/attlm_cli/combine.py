@@ -28,9 +28,10 @@ from attlm_fairseq.verbs.nbest_files import write_nbest
 def combine_command(systems: tuple[tuple[str, str], ...], output: str, format_name: str | None, texts_by: By | None) -> None:
     """Join the n-best lists of several systems for the same utterances, each given as NAME=FILE.
 
-    Each list gets the hypotheses of all systems. The scores of the system NAME are called NAME_SCORE, and NAME_rank is minus the
-    rank in its list. A hypothesis that a system does not have gets the system's lowest scores. The first system gives ids, order
-    and references; others are matched by id if both have ids. Systems of one answer may be texts with one line per utterance.
+    Each list gets the hypotheses of all systems. The scores of the system NAME are called NAME_SCORE, and NAME_rank is
+    minus the rank in its list. A hypothesis that a system does not have gets the system's lowest scores. The first
+    system gives ids and order; references are those of the first system that has them. Others are matched by id if both
+    have ids. Systems of one answer may be texts with one line per utterance.
 
     `attlm tune` then finds weights for all scores. Without tuning the systems vote: `attlm rescore both.jsonl --consensus`
     word by word (ROVER), --mbr wer for one of their texts. The score systems_vote decides: ln of the mean of the systems'

@@ -104,7 +104,7 @@ def learn_command(
 def pairs_command(nbest: str, output: Path, format_name: str | None, refs: ReferenceFiles) -> None:
     """Write training data for a neural corrector: train.hyp, train.ref, valid.hyp and valid.ref, for fairseq-preprocess.
 
-    Each distinct hypothesis of NBEST is paired with its reference. One list in 20 goes to valid, with its 1-best only.
+    Each distinct hypothesis of NBEST is paired with its reference. One utterance in 20 goes to valid, with its 1-best only.
 
     \b
     Example:

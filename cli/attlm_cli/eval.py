@@ -47,7 +47,8 @@ from attlm_fairseq.verbs.references import ReferenceFiles
 @cloup.option(
     "--errors",
     metavar="FILE",
-    help="Write a tab-separated table of the errors of each list: substitutions, deletions, insertions, reference and answer.",
+    help="Write a tab-separated table of the errors of each list and system: substitutions, deletions, insertions, length of the "
+    "reference, reference and answer.",
 )
 @draw_by_option
 @seed_option

@@ -38,8 +38,8 @@ def fit_command(text: str, find: tuple[str, ...], lines: int | None, output: Pat
     """Fit temperature, caches and dynamic evaluation of each LM, so that TEXT (- is standard input) is most probable.
 
     --context says how far back the caches reach; without it TEXT is one document. The command prints the perplexity
-    over all words and sentence ends of TEXT with each setting found; measure another text with `attlm ppl`. A cache or
-    an adaptation that does not help is not written.
+    with each setting found, over the words and sentence ends of TEXT or, where the row says so, of so many of its lines;
+    measure another text with `attlm ppl`. A cache or an adaptation that does not help is not written.
 
     \b
     Examples:

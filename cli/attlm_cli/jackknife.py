@@ -26,7 +26,7 @@ from attlm_fairseq.verbs.references import ReferenceFiles
 def _learning(ngram: str, corrections: bool, candidates: int, **others: Any) -> JackknifeOptions:
     if not corrections and (option := given_option("candidates", "language")):
         raise InputError(f"{option} is for --corrections: give it, or leave {option} out")
-    return JackknifeOptions(ngram=ngram or None, corrections=candidates if corrections else None, **others)
+    return JackknifeOptions(ngram=ngram, corrections=candidates if corrections else None, **others)
 
 
 learning_options = grouped(

@@ -37,8 +37,8 @@ def ngram_command(
 ) -> None:
     """Estimate an n-gram LM with modified Kneser-Ney smoothing from TEXT, one sentence per line (- is standard input).
 
-    KenLM's lmplz does the work. If it is not on PATH, it is built once in the user's cache folder, which needs g++ and
-    cmake.
+    KenLM's lmplz does the work. If it is not on PATH or next to Python, it is built once in the user's cache folder, which
+    needs g++, cmake, make, pip and the network.
 
     \b
     Example:

@@ -95,7 +95,13 @@ dictionary_option = cloup.option(
     "for next to the checkpoint, then in its data folder.",
 )
 
-seed_option = cloup.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Random seed for the bootstrap.")
+seed_option = cloup.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Random seed for intervals and p-values; in attlm tune also for the search.",
+)
 
 json_option = cloup.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
@@ -139,7 +145,7 @@ list_source_options = grouped(
         type=click.Choice(["order", "number", "id"], case_sensitive=False),
         help="How source lines are matched with lists. order: line i belongs to list i. number: a list's id is its "
         "line number, from 0. id: each line carries a list id. Default: id if every line carries the id of a "
-        "list, else order.",
+        "list, else order; a file that may be either is refused.",
     ),
 )
 
@@ -194,7 +200,7 @@ _REFERENCES = (
         help="How reference lines are matched with lists. order: line i belongs to list i. number: a list's id is "
         "its line number, from 0, as in fairseq-generate. id: each line carries a list id ('id text' or 'text "
         "(id)'), and some lines may match no list. Default: id if every line carries the id of a list, else "
-        "order.",
+        "order; a file that may be either is refused.",
     ),
     cloup.option(
         "--partial-refs",

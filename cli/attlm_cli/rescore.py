@@ -81,9 +81,10 @@ def rescore_command(
     The total of a hypothesis is a weighted sum of its LM scores (natural log, summed over words and sentence end), the
     scores in the list, its number of words and its rank. Each LM adds two features: LM_oov (number of words that it
     does not know) and LM_tokens (number of words or subwords that it sees). Any two LMs add LM_minus_LM. LMs and
-    weights come from attlm.toml, as written by `attlm tune`, or from options. If neither a score of the lists nor rank
-    has a weight, the decoder's own score gets weight 1: the only score, or the one called decoder, score, total or
-    systems_vote. The output has the format of the input plus one named score per LM.
+    weights come from attlm.toml, as written by `attlm tune`, or from options. If an LM has a weight, and neither a
+    score of the lists nor rank is given one (0 counts as given), the decoder's own score gets weight 1: the only score,
+    or the one called decoder, score, total or systems_vote. With candidates it does not. The output has the format of
+    the input plus one named score per LM.
 
     With --mbr, lists are sorted by expected loss, and the total written is minus this loss. With --consensus, the
     answer may be in no list, so only 1-best texts can be written.

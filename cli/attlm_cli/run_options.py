@@ -75,7 +75,8 @@ MODELS = (
         "--config",
         type=click.Path(path_type=Path),
         help=f"Configuration with LMs, text steps and weights, as written by attlm tune. Default: {DEFAULT_CONFIG} "
-        "in this folder, unless --lm or --kenlm is given; attlm eval reads only its metric.",
+        "in this folder, unless an LM or a translation model is given; attlm eval takes only its metric, and whether it was tuned on "
+        "these lists.",
     ),
 )
 TRANSLATION_MODELS = (
@@ -147,7 +148,7 @@ UNKNOWN_WORDS = (
     for_lms(
         "--oov",
         OOV_OF_LM,
-        "Score of an unknown word in all LMs (or NAME). unk: p(<unk>), the default. penalty:LOGPROB: a fixed "
+        "Score of an unknown word in all LMs but mixtures (or in NAME). unk: p(<unk>), the default. penalty:LOGPROB: a fixed "
         "natural log. spread:TYPES: p(<unk>) divided by this number of unseen words.",
     ),
 )
@@ -168,7 +169,7 @@ CONTEXT_OPTIONS = (
     for_lms(
         "--context-sentences",
         SENTENCES_OF_LM,
-        "How many earlier sentences all LMs (or NAME) see: a number, 0 for none, or all.  [default: all]",
+        "How many earlier sentences all LMs but mixtures (or NAME) see: a number, 0 for none, or all.  [default: all]",
     ),
     for_lms(
         "--neural-cache",
@@ -179,7 +180,7 @@ CONTEXT_OPTIONS = (
     for_lms(
         "--unigram-cache",
         UNIGRAM_CACHE_OF_LM,
-        "Add a unigram cache to all LMs (or NAME): it mixes in the relative frequencies of the last SIZE "
+        "Add a unigram cache to all LMs but mixtures (or to NAME): it mixes in the relative frequencies of the last SIZE "
         "words, weighted by DECAY^age. `attlm fit` finds the values.",
     ),
     for_lms(
@@ -217,7 +218,11 @@ CANDIDATES = (
     ),
     cloup.option("--corrector-prefix", metavar="TEXT", help="Text before each text that a corrector of Hugging Face reads: 'correct:'."),
     cloup.option(
-        "--candidates", type=int, metavar="K", help=f"Maximum number of candidates added to each list.  [default: {DEFAULT_CANDIDATES}]"
+        "--candidates",
+        type=int,
+        metavar="K",
+        help="Maximum number of candidates that corrections and phrases add to each list; those of --corrector come on top.  "
+        f"[default: {DEFAULT_CANDIDATES}]",
     ),
 )
 SENTENCE_TOKENS = (

@@ -28,7 +28,7 @@ sampling_options = grouped(
         "--top-p",
         default=SamplingOptions.top_p,
         show_default=True,
-        help="Draw only from the smallest set of most probable words whose probabilities sum to this.",
+        help="Draw only from the smallest set of most probable words that have at least this share of what --top-k leaves.",
     ),
     cloup.option(
         "--max-words", default=SamplingOptions.max_words, show_default=True, help="Maximum number of words; longer sentences are cut."

@@ -53,15 +53,16 @@ search_options = grouped(
         "--without",
         multiple=True,
         metavar="NAME",
-        help="Feature to leave out: a score of the lists, words or rank. A pattern such as pp_* leaves out all that match. Repeatable.",
+        help="Feature to leave out: a score of the lists, words, rank, or one that an LM adds. A pattern such as pp_* "
+        "leaves out all that match. Repeatable.",
     ),
     cloup.option(
         "--feature",
         "extra",
         multiple=True,
         metavar="NAME",
-        help="Further feature to tune: LM_tokens (LMs over subwords have it by default), or LM_minus_LM, which "
-        "replaces the two LMs. Repeatable.",
+        help="Further feature to tune: LM_tokens (LMs whose text steps end with bpe or sentencepiece have it by default), or "
+        "LM_minus_LM, which replaces the two LMs. Repeatable.",
     ),
     cloup.option("--interval", multiple=True, type=INTERVAL, help="Lower and upper bound of a weight; either may be missing. Repeatable."),
     cloup.option(
@@ -149,16 +150,17 @@ def tune_command(
 ) -> None:
     """Tune the weights that make the 1-best hypotheses of NBEST (- is standard input) best, and write them to attlm.toml.
 
-    The hypotheses are scored once. Then an exact line search on the corpus metric (Och 2003) finds the weights. Tuned
-    are the weight of each LM, of its number of unknown words (NAME_oov), of the scores in the lists, of the number of
-    words and of the rank. With --mbr or --consensus these rules are tuned, too. The rule with the best cross-validated
-    score is written.
+    The hypotheses are scored once (with --context twice). Then an exact line search on the corpus metric (Och 2003)
+    finds the weights. Tuned are the weight of each LM, of its number of unknown words (NAME_oov), of the scores in the
+    lists, of the number of words and of the rank. With --mbr or --consensus these rules are tuned, too. The rule with
+    the best cross-validated score is written.
 
     The table shows the score before and after tuning, the cross-validated score to expect on other lists, each LM
     alone, and the oracle, the best choice from the lists (for BLEU and chrF a lower bound).
 
     Cross-validation also decides how far to trust the weights, between the weights as found and the input order (see
-    --strength). If it shows no reliable gain, all weights written are 0, which keeps the input order.
+    --strength). If it shows no reliable gain, all weights written are 0, which keeps the input order. A given --strength
+    is kept to.
 
     \b
     Examples:

@@ -194,6 +194,8 @@ def test_unknown_names_and_options():
         make_metric("wer", tokenize="13a")
     with pytest.raises(InputError, match="unknown BLEU tokenizer '13b'; known are none, zh, 13a"):
         make_metric("bleu", tokenize="13b")
+    with pytest.raises(InputError, match="the BLEU tokenizer is 3"):
+        make_metric("bleu", tokenize=3)
     with pytest.raises(InputError, match="'flores200' would download a model: give a copy of it, with --bleu-tokenize none"):
         make_metric("bleu", tokenize="flores200")
     assert make_metric("BLEU").name == "BLEU"

@@ -152,6 +152,7 @@ def test_ids_of_numbers_are_not_seen_in_words():
             KALDI,
             r"^r0: its lines carry ids such as 'u2', which no list has \(the first is 'v1'\); .*--refs-by order",
         ),
+        (["u1", "u2"], ["u1 looking on", "u3 a little"], r"^r0: its lines carry ids such as 'u3', which no list has"),
     ],
 )
 def test_ids_that_do_not_correspond(ids, lines, message):
@@ -647,7 +648,7 @@ def test_ids_match_in_any_form_of_unicode(by):
     ],
 )
 def test_numbers_that_may_be_ids_are_not_guessed_about(ids, lines):
-    with pytest.raises(InputError, match=r"^r0: its lines carry ids such as '(001|09|1)', which no list has .*--refs-by order takes"):
+    with pytest.raises(InputError, match=r"^r0: its lines carry ids such as '(001|09|1|2)', which no list has .*--refs-by order takes"):
         attached(ids, lines)
     assert attached(ids, lines, by="order") == [(line,) for line in lines]
 

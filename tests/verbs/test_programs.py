@@ -403,6 +403,7 @@ def test_candidates_of_a_run(folder):
 def test_options_of_other_types_are_refused():
     for options, message in (
         (lambda: attlm.JackknifeOptions(folds="5"), "the value of folds is '5'"),
+        (lambda: attlm.DeviceConfig(memory=-5), "memory -5: expected a number of bytes"),
         (lambda: attlm.SamplingOptions(temperature="a"), "cannot sample with temperature a"),
         (lambda: attlm.SamplingOptions(top_k=2.5), "top-k 2.5"),
     ):

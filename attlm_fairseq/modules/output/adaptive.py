@@ -36,7 +36,7 @@ class AdaptiveOutput(BiasesStartAtZero, nn.Module):
     needs_read: ClassVar[bool] = False
 
     def __init__(self, feature_size: int, vocabulary_size: int, cutoffs: Sequence[int]) -> None:
-        """Build the clusters. Raises ValueError if the cutoffs are not increasing numbers between 0 and V."""
+        """Build the clusters. Raises ValueError if the cutoffs are not rising numbers from 1 to V - 1, or too many for the features."""
         super().__init__()
         cutoffs = [int(cutoff) for cutoff in cutoffs]
         if not cutoffs or sorted(set(cutoffs)) != cutoffs or cutoffs[0] < 1 or cutoffs[-1] >= vocabulary_size:

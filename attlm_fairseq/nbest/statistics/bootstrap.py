@@ -28,7 +28,7 @@ MIN_CROSS_VALIDATION_FACTOR = 1.1  # measured with 2 folds on weights tuned on n
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A score in percent, or a difference of two in percent points, with a confidence interval.
+    """A score or a difference of two, with a confidence interval: in percent, a perplexity, or in the unit of a program's metric.
 
     Of lists with 15 % errors, 95 % intervals of scores cover the truth for 5, 8, 10 and 20 lists in 95, 93, 93 and 96 % of cases;
     for 3 in 75 %. If one list in ten has most of the errors, they cover it for 5, 10, 20 and 100 lists in 65, 69, 86 and 94 %.
@@ -36,7 +36,7 @@ class Interval:
     Attributes:
         score: the score of all lists.
         low: the low end of the interval; minus infinity if so few lists bound no difference.
-        high: the high end.
+        high: the high end; infinity in the same case.
         level: the nominal level, 0.95: how often such intervals cover the truth if there are many lists.
     """
 

@@ -135,6 +135,12 @@ def test_a_text_too_long_to_correct_stays_as_it_is(lists: list[NbestList]) -> No
     assert (found.lists, found.errors_before, found.rules) == (1, found.errors_after, {})
 
 
+def test_an_empty_name_estimates_no_ngram_model() -> None:
+    options = JackknifeOptions(folds=2, ngram="", corrections=1)
+    found = jackknife([[f"{name} b", f"{name} c"] for name in "vwxyz"], [f"{name} b" for name in "vwxyz"], options=options)
+    assert not {"", "_oov", "_tokens", "ngram"} & {name for nbest in found for name in nbest.hypotheses[0].scores}
+
+
 def test_nothing_to_learn_is_refused() -> None:
     for ngram in (None, ""):
         with pytest.raises(InputError, match="there is nothing to learn: give --ngram a name"):
