@@ -18,6 +18,9 @@ source "$here/../steps.sh"
 data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
 shift
 export PROCESSES=${PROCESSES:-1}
+EPOCHS=${EPOCHS:-9}
+whole_numbers EPOCHS PROCESSES
+for MORE_EPOCHS in ${MORE:-}; do whole_numbers MORE_EPOCHS; done
 work=${WORK:-$here/work}
 enter "$work"
 
@@ -64,9 +67,6 @@ go_on_from() {
     done
 }
 
-EPOCHS=${EPOCHS:-9}
-whole_numbers EPOCHS
-for MORE_EPOCHS in ${MORE:-}; do whole_numbers MORE_EPOCHS; done
 model=model epochs=$EPOCHS weak_epochs=${WEAK:-9} steady=${STEADY:-0} pointer=${POINTER:-0} rate=${RATE:-0.0022}
 first=$(until_epoch "$epochs" "$rate")
 if ((steady)); then
