@@ -11,8 +11,10 @@ from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputWarning
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.as_read import is_expanded
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
+from attlm_fairseq.nbest.formats.json_edits import is_in_input_order, lists_beside
 from attlm_fairseq.nbest.formats.json_text import (
     DECODER,
     SHAPES,
@@ -29,6 +31,7 @@ from attlm_fairseq.nbest.formats.json_text import (
     with_values,
     without_member,
 )
+from attlm_fairseq.nbest.formats.keys import is_list_of_scores
 from attlm_fairseq.nbest.formats.lines import added_scores, fresh_names, is_as_read, is_own, own_text, place_of, quoted, text_of
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.formats.silence import SilenceReader
@@ -56,11 +59,19 @@ class HyporadiseFormat(NbestFormat):
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
         silence = SilenceReader(source.name)
+        told: set[str] = set()
         for number, item in enumerate(stream_items(source, file, "[")):
             unfilled = ""
             if (filled := silence.filled_input(item.raw, item.value)) != item.raw:
                 unfilled, item = item.raw, replace(item, raw=filled, value=DECODER.decode(filled))
             nbest = _nbest_list(item, number, source.name)
+            for key in _other_lists_of_scores(item.value):
+                if key not in told:
+                    told.add(key)
+                    note(
+                        f"note: {source.name}: {key} is not read: a list of scores is called ..score and has a number for each hypothesis, "
+                        "not in quotes"
+                    )
             extras = item.value.keys() - {"id", "input", "output", TOTAL_COLUMN, *nbest.hypotheses[0].scores}
             nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses), extras=tuple(sorted(extras)), unfilled=unfilled)
             yield nbest
@@ -75,17 +86,24 @@ class HyporadiseFormat(NbestFormat):
 
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         repeating: dict[str, None] = {}
+        beside: dict[str, None] = {}
 
         def text(nbest: NbestList) -> str:
             best = nbest.hypotheses[0]
             if not repeating and not (is_own(best) and place_of(nbest, best) == 0):
                 repeating.update(dict.fromkeys(_repeating_keys(nbest)))
+            if not beside and not is_in_input_order(nbest):
+                value = DECODER.decode(own_text(nbest, self.name).own)
+                beside.update(dict.fromkeys(lists_beside(value, "input", _score_keys(value))))
             return _text(nbest)
 
         write_document(lists, out, self.name, text, "[]", _new_item)
         if repeating:
             message = f"{', '.join(repeating)} of the lists repeat the hypotheses in input order, and stay as they are: `input` has the new"
             warnings.warn(InputWarning(f"{message} order"), stacklevel=2)
+        if beside:
+            message = f"{', '.join(beside)} may have a value for each hypothesis, and stay as they are: `input` has the new order"
+            warnings.warn(InputWarning(message), stacklevel=2)
 
 
 def _nbest_list(item: Item, number: int, path: str) -> NbestList:
@@ -117,6 +135,12 @@ def _score_keys(value: dict[str, Any]) -> list[str]:
         return _IS_SCORE.search(key) is not None and isinstance(scores, list) and len(scores) == count and all(map(is_number, scores))
 
     return [key for key, scores in value.items() if key == AM_SCORE or is_column(key, scores)]
+
+
+def _other_lists_of_scores(value: dict[str, Any]) -> list[str]:
+    """Return the keys of lists with a score's name that ``_score_keys`` leaves out."""
+    read = {*_score_keys(value), TOTAL_COLUMN}
+    return [key for key, found in value.items() if isinstance(found, list) and is_list_of_scores(key) and key not in read]
 
 
 def _repeating_keys(nbest: NbestList) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from attlm_fairseq.messages import note
@@ -102,6 +102,9 @@ class ListWriter:
         values = text if layout.container is None else own_member(text, layout.container)
         are_objects = all(isinstance(value, dict) for value in layout.hypotheses)
         found = values_of(values)
+        if layout.container is not None and not is_in_input_order(nbest):
+            for key in lists_beside(DECODER.decode(text), layout.container, layout.columns):
+                self._tell(f"{key} may have a value for each of {layout.container}, whose order is new, and stays as it is", nbest)
         if any(not is_own(hypothesis) or added_scores(hypothesis) for hypothesis in hypotheses):
             return _expanded(text, values, layout, nbest)
         now = [found[place_of(nbest, hypothesis)] for hypothesis in hypotheses]
@@ -128,6 +131,18 @@ class ListWriter:
         if what not in self._told:
             self._told.add(what)
             note(f"note: {nbest.path}: {what}")
+
+
+def is_in_input_order(nbest: NbestList) -> bool:
+    """Return whether the hypotheses of a list are those that were read, in their order."""
+    return all(is_own(one) and place_of(nbest, one) == place for place, one in enumerate(nbest.hypotheses))
+
+
+def lists_beside(value: Mapping[str, Any], container: str, moving: Collection[str]) -> list[str]:
+    """Return the keys of lists next to the hypotheses that have as many values, at least two, and do not move with them."""
+    known = {container, *moving, keys.CONFIDENCES, *keys.REFERENCES}
+    count = len(value[container])
+    return [key for key, found in value.items() if key not in known and isinstance(found, list) and len(found) == count > 1]
 
 
 def are_rows(nbest: NbestList) -> bool:

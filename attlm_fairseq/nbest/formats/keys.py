@@ -83,6 +83,7 @@ COSTS = frozenset(("cost", "nll", "loss", "neg_logprob"))  # smaller is better: 
 _SCORE_LIKE = re.compile(r"score|prob|cost|nll|loss|likelihood|confidence")
 # a list of numbers of such a name may have one for each word, token, .. of one text
 _OF_PARTS = re.compile(r"word|token|char|letter|piece|phone|frame|step|segment|lang|speech|transition|positional")
+_SQUASHED_NOT_SCORES = frozenset(name.replace("_", "").lower() for name in NOT_SCORES)  # numTokens, WER
 _COUNTER = re.compile(r"(?:unnamed:_?\d+)?|(?:.+_)?(?:idx|index|id|no|nr|row)|#")  # without a name: the index of pandas' to_csv
 COUNTED_LISTS = 10  # by so many lists at the beginning of a file it is decided which numbers count the hypotheses
 FEWEST_LISTS = 3  # of several hypotheses, by which numbers of any other name are taken to count them
@@ -144,18 +145,19 @@ def is_reference(key: str, container: str | None, others: Container[str]) -> boo
 
 
 def is_score(key: str) -> bool:
-    """Return whether a number of this name is a score of its hypothesis."""
-    return key not in NOT_SCORES and not _TIME.fullmatch(key.replace("_", "").lower())
+    """Return whether a number of this name, in any case, is a score of its hypothesis."""
+    squashed = of_header(key).replace("_", "")
+    return squashed not in _SQUASHED_NOT_SCORES and not _TIME.fullmatch(squashed)
 
 
 def is_score_column(key: str) -> bool:
     """Return whether a list of numbers of this name, as many as hypotheses, holds their scores: surer names than for single numbers."""
-    return is_score(key) and _SCORE_LIKE.search(key) is not None
+    return is_score(key) and _SCORE_LIKE.search(key.lower()) is not None
 
 
 def is_list_of_scores(key: str) -> bool:
     """Return whether a list of numbers of this name next to the hypotheses can only have one for each hypothesis."""
-    return is_score_column(key) and _OF_PARTS.search(key) is None
+    return is_score_column(key) and _OF_PARTS.search(key.lower()) is None
 
 
 def is_count(key: str, lists: Sequence[Sequence[object]]) -> bool:
@@ -180,7 +182,8 @@ def is_count(key: str, lists: Sequence[Sequence[object]]) -> bool:
 
 def as_member(name: str) -> str:
     """Return the key under which a score is written, so that it is read back as a score of that value."""
-    taken = name in NORMALISED or name in COSTS or name == SCORES or name in (*ALL_TEXTS, *REFERENCES, *HYPOTHESES)
+    spelled = of_header(name)
+    taken = spelled in NORMALISED or spelled in COSTS or name == SCORES or name in (*ALL_TEXTS, *REFERENCES, *HYPOTHESES)
     return name if is_score(name) and not taken else _as_score(name)
 
 

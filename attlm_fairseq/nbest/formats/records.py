@@ -178,6 +178,9 @@ class Reader:
         used = {layout.container, *layout.columns} if not layout.is_row else _text_keys(whole)
         references, reference_key = self._references(whole, used, layout.container, place)
         id_key = id_key_of(whole)
+        before = keys.IDS if id_key is None else keys.IDS[: keys.IDS.index(id_key)]
+        if (fraction := next((key for key in before if isinstance(whole.get(key), float)), None)) is not None:
+            raise place.error(f"is {whole[fraction]}: expected an id, a text or a whole number without a point", fraction)
         if not layout.is_row:
             extras |= whole.keys() - used
         source_key = next((key for key in keys.SOURCES if key not in used and isinstance(whole.get(key), str)), None)
@@ -256,24 +259,27 @@ class Reader:
                 scores |= {at.name(name, key): at.number(score, key, name) for name, score in given.items()}
             elif is_number(found) and keys.is_score(key) and key not in self._counts:
                 score = at.number(found, key)
-                normalised = keys.CTRANSLATE2 if tokens is not None and key == keys.SCORES else keys.NORMALISED.get(key)
+                normalised = keys.CTRANSLATE2 if tokens is not None and key == keys.SCORES else keys.NORMALISED.get(keys.of_header(key))
                 name = at.name(keys.name_of(key, members))
                 if normalised:
                     taken = any(normalised.sum_name in names for names in (members, scores, named))
                     penalty = next((of[keys.LENGTH_PENALTY] for of in (whole, members) if is_number(of.get(keys.LENGTH_PENALTY))), 1.0)
                     name, score = self.sum_of(key, score, normalised, _length(tokens, members), penalty, taken)
-                scores[name] = -score if key in keys.COSTS or self._is_cost_of_sockeye(key, score, whole) else score
+                scores[name] = -score if keys.of_header(key) in keys.COSTS or self._is_cost_of_sockeye(key, score, whole) else score
                 if named.get(name, scores[name]) != scores[name]:
                     raise at.place.error(f"has two scores {quoted(name)}, next to its text and under scores: keep one", *at.steps)
             elif isinstance(found, str) and keys.is_score_column(key) and is_written_number(found):
                 scores[key] = at.number(found, key)  # refuses a number in quotes: without a word it would count for nothing
             else:
-                if key in keys.MEASUREMENTS:
+                if keys.of_header(key) in keys.MEASUREMENTS:
                     self.tell_of_measurement(key)
                 elif isinstance(found, str) and key not in _TEXTS and keys.is_score(key) and _is_fraction(found):
                     self._tell(
                         f"{quoted(key)} of a hypothesis is a number in quotes: it is not read as a score; write scores without quotes"
                     )
+                elif isinstance(found, list | dict) and keys.is_list_of_scores(key) and "confidence" not in key.lower():
+                    kind = "a list" if isinstance(found, list) else "an object"
+                    self._tell(f"{quoted(key)} of a hypothesis is {kind}: it is not read as a score, which is one number")
                 continue
             read.add(key)
         if keys.LOGPROB not in scores:

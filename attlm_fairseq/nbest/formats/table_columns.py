@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import filterfalse
 
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
@@ -12,6 +13,8 @@ from attlm_fairseq.nbest.formats.lines import (
     is_number,
     quoted,
 )
+
+_OTHER_NUMBER = re.compile(r"[-+\u2212]?\d+(?:[.,]\d+)?")  # with a decimal comma, or a typographic minus
 
 
 @dataclass(slots=True)
@@ -78,7 +81,7 @@ class Columns:
             self.source = None
             self.undecided.append(place)
 
-    def decide(self, rows: Sequence[Sequence[str]]) -> None:
+    def decide(self, rows: Sequence[Sequence[str]], path: str) -> None:
         """Decide which columns are scores: those with a score's name, and others if all values of the first list are numbers.
 
         The order of the rows does not matter, so that a reordered list is read like before.
@@ -91,7 +94,14 @@ class Columns:
             key = self.spelled[place]
             if keys.is_score_column(key) or (keys.is_score(key) and all(map(is_number, values))):
                 self.scores[place] = self.names[place]
-            elif key not in keys.NOT_READ:
+                continue
+            odd = next(filterfalse(is_number, values), None)
+            if keys.is_score(key) and odd is not None and (any(map(is_number, values)) or all(map(_OTHER_NUMBER.fullmatch, values))):
+                note(
+                    f"note: {path}: the column {quoted(self.names[place])} has {quoted(odd)}, which is no number: it is no score; "
+                    "leave the field empty if a score is missing, and write numbers with a point and a plain minus"
+                )
+            if key not in keys.NOT_READ:
                 self.extras.append(self.names[place])
 
 

@@ -138,7 +138,7 @@ def lists_of_rows(rows: Iterator[Row], columns: Columns, file: FileText, path: s
         first, found_any = of_list[0], True
         if not seen.add(name):
             raise InputError(f"the list of id {name} continues here after other ids: put its rows together", path=path, line=first.line)
-        columns.decide([row.fields for row in of_list])
+        columns.decide([row.fields for row in of_list], path)
         if not columns.scores:
             reader.tell_of_total(columns.spelled)
         reference = _reference(of_list, columns, name, path)

@@ -110,6 +110,14 @@ def test_espnet_output(tmp_path):
     assert len(found) == 3 * 5
 
 
+def test_scores_of_espnet_in_another_order_are_refused(tmp_path):
+    """Or of other utterances, or none: such a file was once left out without a word."""
+    for scores in ("u2 -1\nu1 -2\n", "u2 -1\n", ""):
+        folder = make(tmp_path, {"1best_recog/text": "u1 a b\nu2 c\n", "1best_recog/score": scores})
+        with pytest.raises(InputError, match=r"1best_recog/score.*(expected 'u1': the files have to hold the same keys|the file is empty)"):
+            list(open_nbest(folder)[1])
+
+
 def test_kaldi_costs(tmp_path):
     first, second = open_nbest(make(tmp_path, KALDI))[1]
     assert (first.id, second.id) == ("s-u", "s-v")

@@ -53,6 +53,8 @@ BROKEN = [
     ("fairseq", H + P + "L-1\tlm\n", 3, "expected name=value"),
     ("fairseq", H + P + "D-1\t-0.5\n", 3, "D-1 has one field"),
     ("fairseq", "a log line\n", None, "no H-line"),
+    # JSON
+    ("json", '[{"id": 1.0, "text": "a"},\n {"id": 1.0, "text": "b"}]', 1, "id is 1.0: expected an id, a text or a whole number"),
     # HyPoradise
     ("hyporadise", HYPORADISE_PRETTY[:-1], 10, "expected ',' or ']' after item 1"),
     ("hyporadise", HYPORADISE_PRETTY[:60], 6, "item 1 is not valid JSON: the file ends too early"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 
 import pytest
 from nbest_samples import (
@@ -605,6 +606,53 @@ def test_other_lists_next_to_texts_are_kept(member):
     lists = read(text, "json")
     assert scores(lists[0]) == [{"am_score": -1.0}, {"am_score": -2.0}]
     assert write(lists, "json") == text
+
+
+@pytest.mark.parametrize("key", ["WER", "wer", "Rank", "numWords", "NumTokens", "Duration"])
+def test_names_of_what_is_no_score_may_have_capitals(key):
+    text = f'{{"id": "u", "nbest": [{{"text": "a", "am": -1, "{key}": 0.5}}, {{"text": "b", "am": -2, "{key}": 0.25}}]}}\n'
+    for name in ("json", "csv"):
+        source = text if name == "json" else f"id,hyp,am,{key}\nu,a,-1,0.5\nu,b,-2,0.25\n"
+        assert scores(read(source, name)[0]) == [{"am": -1.0}, {"am": -2.0}]
+    assert scores(read('{"id": "u", "nbest": [{"text": "a", "Cost": 1.5}]}\n', "json")[0]) == [{"Cost": -1.5}]
+
+
+@pytest.mark.parametrize(("name", "container", "moving"), [("json", "texts", "lm_score"), ("hyporadise", "input", "am_score")])
+def test_lists_that_may_belong_to_the_hypotheses_are_named_if_the_order_changes(name, container, moving):
+    others = '"am": [-1, -2], "display": ["A", "B"], "refs": ["a", "b"], "three": [1, 2, 3]'
+    text = f'[{{"id": "u", "{container}": ["a", "b"], "{moving}": [-1, -2], {others}}}]'
+    for order in ("kept", "new"):
+        lists = read(text, name)
+        if order == "new":
+            lists[0].hypotheses.reverse()
+        with collected() as notes, warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            written = write(lists, name)
+        told = " ".join([*notes, *(str(one.message) for one in warned)])
+        assert ("am" in told and "display" in told and "may have a value for each" in told) == (order == "new")
+        assert "refs" not in told
+        assert "three" not in told
+    assert f'"{moving}": [-2, -1], {others}' in written
+
+
+@pytest.mark.parametrize(
+    ("values", "told"), [(["-1.5", "NA"], "NA"), (["-1,5", "-2,5"], "-1,5"), (["\u22121", "\u22122"], "\u22121"), (["x", "y"], None)]
+)
+def test_a_column_with_what_is_no_number_is_told(values, told):
+    table = "".join(f'u,a{place},"{value}"\n' for place, value in enumerate(values))
+    with collected() as notes:
+        [nbest] = read(f"id,hyp,am\n{table}", "csv")
+    assert scores(nbest) == [{}, {}]
+    assert len(notes) == (told is not None)
+    assert told is None or f"the column 'am' has {told!r}, which is no number: it is no score" in notes[0]
+
+
+@pytest.mark.parametrize(("score", "kind"), [("[-1]", "a list"), ('{"am": -1}', "an object")])
+def test_a_score_that_is_no_number_is_told(score, kind):
+    with collected() as notes:
+        [nbest] = read(f'{{"id": "u", "nbest": [{{"text": "a", "score": {score}}}]}}\n', "json")
+    assert scores(nbest) == [{}]
+    assert f"'score' of a hypothesis is {kind}: it is not read as a score, which is one number" in notes[0]
 
 
 def test_scores_of_hypotheses_leave_other_lists_alone():
