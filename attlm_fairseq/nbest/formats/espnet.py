@@ -37,7 +37,10 @@ class EspnetFolder(NbestFolderFormat):
             found = ", ".join(f"{place}best_recog" for place in places) or "none"
             raise InputError(f"found the folders {found}: expected 1best_recog, 2best_recog and so on", path=folder)
         first = folder / "1best_recog" / _TEXT
-        scores = {path.name for path in first.parent.iterdir() if path.is_file() and _is_score(path.name)}  # whatever they begin with
+        # whatever they begin with, and in whichever folder they are
+        scores = {
+            path.name for place in places for path in (folder / f"{place}best_recog").iterdir() if path.is_file() and _is_score(path.name)
+        }
         names = sorted(scores.union(tables_beside(first)))
         tables = [{name: Table(folder / f"{place}best_recog" / name) for name in [_TEXT, *names]} for place in places]
         extras = tuple(name for name in names if not _is_score(name) and name != _TOTAL_FILE)

@@ -79,7 +79,9 @@ _UNIT = r"(?:in)?(?:ms|msecs?|milliseconds|s|secs?|seconds|frames|samples|ticks)
 _TIME = re.compile(rf"t?(?:start|end|begin|offset)(?:time|offset)?{_UNIT}|.*(?:time|timestamp|duration|latency){_UNIT}|rtf")
 # what no other format needs: the order says it, rescoring makes it again, or scores are read by it
 NOT_READ = frozenset(("rank", "index", *TOTALS, LENGTH_PENALTY, *RETURNED))
-COSTS = frozenset(("cost", "nll", "loss", "neg_logprob"))  # smaller is better: read with the other sign
+COSTS = frozenset(
+    ("cost", "nll", "loss", "neg_logprob", "neg_log_prob", "negative_log_likelihood")
+)  # smaller is better: read with the other sign
 _SCORE_LIKE = re.compile(r"score|prob|cost|nll|loss|likelihood|confidence")
 # a list of numbers of such a name may have one for each word, token, .. of one text
 _OF_PARTS = re.compile(r"word|token|char|letter|piece|phone|frame|step|segment|lang|speech|transition|positional")

@@ -116,6 +116,9 @@ def test_scores_of_espnet_in_another_order_are_refused(tmp_path):
         folder = make(tmp_path, {"1best_recog/text": "u1 a b\nu2 c\n", "1best_recog/score": scores})
         with pytest.raises(InputError, match=r"1best_recog/score.*(expected 'u1': the files have to hold the same keys|the file is empty)"):
             list(open_nbest(folder)[1])
+    files = {"1best_recog/text": "u1 a b\n", "2best_recog/text": "u1 a\n", "2best_recog/score_lm": "u1 -1\n"}
+    with pytest.raises(InputError, match="1best_recog/score_lm: cannot be read"):
+        list(open_nbest(make(tmp_path / "second", files))[1])
 
 
 def test_kaldi_costs(tmp_path):
