@@ -14,7 +14,7 @@ from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.as_read import is_expanded
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
-from attlm_fairseq.nbest.formats.json_edits import is_in_input_order, lists_beside
+from attlm_fairseq.nbest.formats.json_edits import is_in_input_order, unmoved_lists
 from attlm_fairseq.nbest.formats.json_text import (
     DECODER,
     SHAPES,
@@ -86,23 +86,23 @@ class HyporadiseFormat(NbestFormat):
 
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         repeating: dict[str, None] = {}
-        beside: dict[str, None] = {}
+        unmoved: dict[str, None] = {}
 
         def text(nbest: NbestList) -> str:
             best = nbest.hypotheses[0]
             if not repeating and not (is_own(best) and place_of(nbest, best) == 0):
                 repeating.update(dict.fromkeys(_repeating_keys(nbest)))
-            if not beside and not is_in_input_order(nbest):
+            if not unmoved and not is_in_input_order(nbest):
                 value = DECODER.decode(own_text(nbest, self.name).own)
-                beside.update(dict.fromkeys(lists_beside(value, "input", _score_keys(value))))
+                unmoved.update(dict.fromkeys(unmoved_lists(value, "input", _score_keys(value))))
             return _text(nbest)
 
         write_document(lists, out, self.name, text, "[]", _new_item)
         if repeating:
             message = f"{', '.join(repeating)} of the lists repeat the hypotheses in input order, and stay as they are: `input` has the new"
             warnings.warn(InputWarning(f"{message} order"), stacklevel=2)
-        if beside:
-            message = f"{', '.join(beside)} may have a value for each hypothesis, and stay as they are: `input` has the new order"
+        if unmoved:
+            message = f"{', '.join(unmoved)}: not reordered, although these lists may have one value per hypothesis of `input`"
             warnings.warn(InputWarning(message), stacklevel=2)
 
 

@@ -93,7 +93,8 @@ class ListWriter:
 
     def with_hypotheses(self, text: str, nbest: NbestList) -> str:
         """Return the text of an utterance with its hypotheses as they are now."""
-        layout = layout_of(DECODER.decode(text))
+        utterance = DECODER.decode(text)
+        layout = layout_of(utterance)
         if layout is None:
             raise nbest.error(f"list {nbest.id} is not what was read")
         hypotheses = nbest.hypotheses
@@ -103,8 +104,8 @@ class ListWriter:
         are_objects = all(isinstance(value, dict) for value in layout.hypotheses)
         found = values_of(values)
         if layout.container is not None and not is_in_input_order(nbest):
-            for key in lists_beside(DECODER.decode(text), layout.container, layout.columns):
-                self._tell(f"{key} may have a value for each of {layout.container}, whose order is new, and stays as it is", nbest)
+            for key in unmoved_lists(utterance, layout.container, layout.columns):
+                self._tell(f"{key}: not reordered, although this list may have one value per hypothesis of `{layout.container}`", nbest)
         if any(not is_own(hypothesis) or added_scores(hypothesis) for hypothesis in hypotheses):
             return _expanded(text, values, layout, nbest)
         now = [found[place_of(nbest, hypothesis)] for hypothesis in hypotheses]
@@ -138,8 +139,8 @@ def is_in_input_order(nbest: NbestList) -> bool:
     return all(is_own(one) and place_of(nbest, one) == place for place, one in enumerate(nbest.hypotheses))
 
 
-def lists_beside(value: Mapping[str, Any], container: str, moving: Collection[str]) -> list[str]:
-    """Return the keys of lists next to the hypotheses that have as many values, at least two, and do not move with them."""
+def unmoved_lists(value: Mapping[str, Any], container: str, moving: Collection[str]) -> list[str]:
+    """Return the keys of lists that may have one value per hypothesis but are not reordered with them: as many values, at least two."""
     known = {container, *moving, keys.CONFIDENCES, *keys.REFERENCES}
     count = len(value[container])
     return [key for key, found in value.items() if key not in known and isinstance(found, list) and len(found) == count > 1]

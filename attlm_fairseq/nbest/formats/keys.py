@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 IDS = (
     *("id", "utt", "utt_id", "uttid", "utterance", "utterance_id", "utterance_name", "key", "name", "sample_id", "segment_id"),
@@ -79,9 +80,8 @@ _UNIT = r"(?:in)?(?:ms|msecs?|milliseconds|s|secs?|seconds|frames|samples|ticks)
 _TIME = re.compile(rf"t?(?:start|end|begin|offset)(?:time|offset)?{_UNIT}|.*(?:time|timestamp|duration|latency){_UNIT}|rtf")
 # what no other format needs: the order says it, rescoring makes it again, or scores are read by it
 NOT_READ = frozenset(("rank", "index", *TOTALS, LENGTH_PENALTY, *RETURNED))
-COSTS = frozenset(
-    ("cost", "nll", "loss", "neg_logprob", "neg_log_prob", "negative_log_likelihood")
-)  # smaller is better: read with the other sign
+# smaller is better: read with the other sign
+COSTS = frozenset(("cost", "nll", "loss", "neg_logprob", "neg_log_prob", "negative_log_likelihood"))
 _SCORE_LIKE = re.compile(r"score|prob|cost|nll|loss|likelihood|confidence")
 # a list of numbers of such a name may have one for each word, token, .. of one text
 _OF_PARTS = re.compile(r"word|token|char|letter|piece|phone|frame|step|segment|lang|speech|transition|positional")
@@ -194,6 +194,7 @@ def _as_score(name: str) -> str:
     return new if is_score(new) else f"{new}2"
 
 
+@lru_cache(maxsize=1024)
 def of_header(name: str) -> str:
     """Return the name of a table's column as these names are written: ``Utterance ID`` is ``utterance_id``."""
     return re.sub(r"[\s-]+", "_", name.strip().lower())

@@ -98,8 +98,8 @@ class Columns:
             odd = next(filterfalse(is_number, values), None)
             if keys.is_score(key) and odd is not None and (any(map(is_number, values)) or all(map(_OTHER_NUMBER.fullmatch, values))):
                 note(
-                    f"note: {path}: the column {quoted(self.names[place])} has {quoted(odd)}, which is no number: it is no score; "
-                    "leave the field empty if a score is missing, and write numbers with a point and a plain minus"
+                    f"note: {path}: the column {quoted(self.names[place])} is not read as a score, because it holds {quoted(odd)}, "
+                    "no number; leave the field empty if a score is missing, and write numbers with a point and a plain minus"
                 )
             if key not in keys.NOT_READ:
                 self.extras.append(self.names[place])

@@ -629,7 +629,7 @@ def test_lists_that_may_belong_to_the_hypotheses_are_named_if_the_order_changes(
             warnings.simplefilter("always")
             written = write(lists, name)
         told = " ".join([*notes, *(str(one.message) for one in warned)])
-        assert ("am" in told and "display" in told and "may have a value for each" in told) == (order == "new")
+        assert ("am" in told and "display" in told and "may have one value per hypothesis" in told) == (order == "new")
         assert "refs" not in told
         assert "three" not in told
     assert f'"{moving}": [-2, -1], {others}' in written
@@ -644,7 +644,7 @@ def test_a_column_with_what_is_no_number_is_told(values, told):
         [nbest] = read(f"id,hyp,am\n{table}", "csv")
     assert scores(nbest) == [{}, {}]
     assert len(notes) == (told is not None)
-    assert told is None or f"the column 'am' has {told!r}, which is no number: it is no score" in notes[0]
+    assert told is None or f"the column 'am' is not read as a score, because it holds {told!r}, no number;" in notes[0]
 
 
 @pytest.mark.parametrize(("score", "kind"), [("[-1]", "a list"), ('{"am": -1}', "an object")])
