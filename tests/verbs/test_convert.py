@@ -73,6 +73,14 @@ def check_scores(before, after, holds, lost, to):
         assert all(name in after or f"{name} -> " in lost for name in before)
 
 
+@pytest.mark.parametrize("to", TO)
+def test_a_score_with_the_name_of_the_total_is_said_to_get_the_name_that_it_gets(to, tmp_path):
+    lists = [attlm.NbestList("u1", [attlm.Hypothesis("a", {"score": -1.0, "total": -2.0}, 1)])]
+    found, again = written(lists, to, tmp_path)
+    holds = (FOLDER_FORMATS[to[:-1]] if to.endswith("/") else find_format(to)).holds
+    check_scores(lists[0].hypotheses[0].scores, again[0].hypotheses[0].scores, holds, " ".join(found.lost), to)
+
+
 @pytest.mark.parametrize("ids", [("u1", "u1", "u2"), ("u1", "u2", "u1")])
 @pytest.mark.parametrize("to", TO)
 def test_two_lists_of_one_id_both_come_back_or_are_refused(to, ids, tmp_path):

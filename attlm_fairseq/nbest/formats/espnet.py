@@ -111,6 +111,6 @@ def _lm_file(name: str) -> str:
 
 def _score_file(name: str) -> str:
     """Return the file of a score of another format, which is called like its file when it is read back."""
-    if name == "score" or (name.startswith("score_") and name == file_name(name)):
-        return name
-    return f"score_{file_name(name)}"
+    is_file = name == "score" or (name.startswith("score_") and name == file_name(name))
+    file = name if is_file else f"score_{file_name(name)}"
+    return f"{file}2" if file == _TOTAL_FILE else file

@@ -35,7 +35,7 @@ _OF_HYPOTHESIS = frozenset("DPAIEL")
 _READ = frozenset("STHL")  # of other lines, only fairseq's have a place for what they say, such as each token's ln p (P)
 _HAS_H = re.compile(rf"\s{NORMALISED}=")
 LINE_END = "\n"
-_MATCHES = re.compile(r"^H-\d+\t", re.MULTILINE)
+_MATCHES = re.compile(r"^H-\d+\t(?:[^\t\n]*$|-?(?:[\d.]+(?:e-?\d+)?|inf|nan)\t)", re.MULTILINE)  # not tables with such ids
 
 
 class FairseqFormat(NbestFormat):

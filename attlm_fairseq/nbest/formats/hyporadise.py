@@ -201,4 +201,5 @@ def _new_item(nbest: NbestList) -> str:
 
 def score_key(name: str) -> str:
     """Return the key under which a score is written."""
-    return name if name.endswith("score") else f"{name}_score"
+    key = name if name.endswith("score") else f"{name}_score"
+    return f"{key}2" if key == TOTAL_COLUMN else key

@@ -203,4 +203,5 @@ def _cost_file(name: str) -> str:
 
 def _own_cost_file(name: str) -> str:
     """Return the file of a score of another format, which is called like its file when it is read back."""
-    return file_name(name) if _COSTS.search(file_name(name)) else f"{file_name(name)}_cost"
+    file = file_name(name) if _COSTS.search(file_name(name)) else f"{file_name(name)}_cost"
+    return f"{file}2" if file == _TOTAL_FILE else file

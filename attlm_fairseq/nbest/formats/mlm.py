@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
 from attlm_fairseq.nbest.formats.json_text import (
     Child,
@@ -23,6 +24,7 @@ from attlm_fairseq.nbest.formats.json_text import (
 )
 from attlm_fairseq.nbest.formats.lines import TOTAL, SeenIds, fresh_names, is_as_read, own_text, place_of, quoted, required_main_score
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
+from attlm_fairseq.nbest.formats.records import Reader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
 from attlm_fairseq.numeric import is_number
@@ -39,7 +41,7 @@ class MlmFormat(NbestFormat):
     """
 
     name = "mlm"
-    holds = Holds(references=True, scores=True, main_score="score")
+    holds = Holds(references=True, scores=True, score_name=keys.as_member, main_score="score")
 
     def matches(self, head: str) -> bool:
         return _MATCHES.match(head) is not None
@@ -47,11 +49,15 @@ class MlmFormat(NbestFormat):
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
         seen = SeenIds()
+        reader = Reader(source.name)
         for item in stream_items(source, file, "{"):
             if not seen.add(item.key or ""):
                 raise InputError(f"the utterance {quoted(item.key or '')} is there twice", path=source.name, line=item.line)
             nbest = _nbest_list(item, source.name)
             nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses), extras=_extras(item.value, nbest))
+            for name in nbest.verbatim.extras:
+                if keys.of_header(name) in keys.MEASUREMENTS:
+                    reader.tell_of_measurement(name)
             yield nbest
 
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
@@ -75,7 +81,7 @@ def _hypothesis(value: Any, key: str, rank: int, place: Place) -> Hypothesis:
     scores = {
         place.score_name(name, key): place.number(score, key, name)
         for name, score in value.items()
-        if name == "score" or (is_number(score) and name != TOTAL)
+        if name == "score" or (is_number(score) and keys.is_score(name))
     }
     return Hypothesis(place.text(value["text"], key, "text"), scores, rank)
 
@@ -97,7 +103,7 @@ def _text(nbest: NbestList) -> str:
     for hypothesis in nbest.hypotheses:
         value = found[place_of(nbest, hypothesis)]
         taken = [child.key for child in children(value) if child.key is not None]
-        values.append(with_members(value, added_members(hypothesis, nbest, taken)))
+        values.append(with_members(value, added_members(hypothesis, nbest, taken, keys.as_member)))
     return with_values(text, values, _is_hypothesis, _order)
 
 
@@ -106,10 +112,11 @@ def _new_item(nbest: NbestList) -> str:
     members = {}
     for place, hypothesis in enumerate(nbest.hypotheses, 1):
         main = required_main_score(nbest, hypothesis)
-        others = fresh_names([name for name in hypothesis.scores if name != main], ["score", "text"], str)
+        others = fresh_names([name for name in hypothesis.scores if name != main], ["score", "text"], keys.as_member)
         scores = {"score": hypothesis.scores[main]} | {new: hypothesis.scores[name] for name, new in others.items()}
         own = {name: exact(score, name, nbest) for name, score in scores.items()}
-        members[f"hyp_{place}"] = with_members(dumped({"text": hypothesis.text}), own | added_members(hypothesis, nbest, [*scores, "text"]))
+        added = added_members(hypothesis, nbest, [*scores, "text"], keys.as_member)
+        members[f"hyp_{place}"] = with_members(dumped({"text": hypothesis.text}), own | added)
     references = {"ref": dumped(references_as_value(nbest))} if nbest.references else {}
     return f"{dumped(nbest.id)}: {with_members('{}', members | references)}"
 

@@ -71,6 +71,7 @@ class TableFormat(NbestFormat):
             found = quoted(header.raw if header else "")
             message = f"found the header {found}: expected names of columns, among them an id (id, utt, ..) and a text (hyp, text, mt, ..)"
             raise InputError(message, path=source.name, line=header.line if header else None)
+        columns.require_different_names(source.name, header.line)
         file.start += header.before + header.raw
         return lists_of_rows(rows, columns, file, source.name, self.blank_references)
 

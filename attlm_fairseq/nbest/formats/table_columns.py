@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import filterfalse
 
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.lines import (
@@ -41,16 +42,27 @@ class Columns:
 
     @staticmethod
     def of(header: Sequence[str], known_texts: Sequence[str] = keys.ALL_TEXTS) -> Columns | None:
-        """Return what a header says; None if it names no id or no text. The first of ``known_texts`` in it is the text."""
+        """Return what a header says; None if it names no id or no text. The first of ``known_texts`` in it is the text.
+
+        Several columns without a name are no scores: tables of Excel may end in blank columns.
+        """
         names = list(map(keys.of_header, header))
         first = {name: names.index(name) for name in names}
         ids, texts = ([first[name] for name in known if name in first] for known in (keys.IDS, known_texts))
-        if not ids or not texts or len(set(map(compared_name, header))) < len(names):
+        if not ids or not texts:
             return None
         reference = next((first[name] for name in keys.REFERENCES if name in first and first[name] != texts[0]), None)
         source = next((first[name] for name in keys.SOURCES if name in first), None)
         others = [place for place in range(len(names)) if place not in (ids[0], texts[0], reference, source)]
         return Columns([name.strip() for name in header], names, ids[0], texts[0], reference, source, others)
+
+    def require_different_names(self, path: str, line: int | None) -> None:
+        """Raise InputError if two columns have the same name."""
+        seen: dict[str, str] = {}
+        for name in filter(None, self.names):
+            if (other := seen.setdefault(compared_name(name), name)) is not name:
+                names = f"called {quoted(name)}" if name == other else f"called {quoted(other)} and {quoted(name)}"
+                raise InputError(f"two columns are {names}: give them names that differ in more than capitals", path=path, line=line)
 
     def set_apart_counts(self, lists: Sequence[Sequence[Sequence[str]]], path: str) -> None:
         """Find the columns that count hypotheses or rows, in the rows of the first lists. They are no scores."""
@@ -92,6 +104,9 @@ class Columns:
                 continue
             self.undecided.remove(place)
             key = self.spelled[place]
+            if not key and self.spelled.count("") > 1:
+                self.extras.append("a column without a name")
+                continue
             if keys.is_score_column(key) or (keys.is_score(key) and all(map(is_number, values))):
                 self.scores[place] = self.names[place]
                 continue

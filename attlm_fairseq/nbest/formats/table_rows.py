@@ -95,7 +95,8 @@ def rows_of(source: TextSource, file: FileText, delimiter: str) -> Iterator[Row]
         try:
             fields = next(reader, None)
         except csv.Error as error:
-            raise InputError(f"not a row of a table: {error}; {_QUOTING}", path=source.name, line=taken[0][0] if taken else None) from None
+            advice = "is a quote opened here and never closed?" if "field limit" in str(error) else _QUOTING
+            raise InputError(f"not a row of a table: {error}; {advice}", path=source.name, line=taken[0][0] if taken else None) from None
         if fields is None:
             break
         if delimiter == "\t" and len(taken) > 1:  # most tables with tabs are written without quoting, by "\t".join

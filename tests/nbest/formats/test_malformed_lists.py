@@ -197,6 +197,14 @@ BROKEN = [
     ("csv", "id,hyp,score\nu1,a,-1\nu2,b,-1\nu1,c,-1\n", 4, "the list of id u1 continues here after other ids"),
     ("csv", 'id,hyp,score\nu1,"a,-1\nu1,b,-1\n', 2, "not a row of a table: unexpected end of data"),
     ("csv", "hyp,score\na,-1\n", 1, "expected names of columns, among them an id"),
+    ("csv", "id,hyp,score,Score\nu1,a,-1,-2\n", 1, "two columns are called 'score' and 'Score': give them names that differ"),
+    ("tsv", "id\thyp\tam\tam\nu1\ta\t-1\t-2\n", 1, "two columns are called 'am': give them names that differ"),
+    (
+        "csv",
+        'id,hyp,score\nu1,"a' + "x" * 131072 + ",-1\n",
+        2,
+        "larger than field limit (131072); is a quote opened here and never closed?",
+    ),
     ("csv", "id,hyp,score\n", None, "no n-best list in it: a header alone"),
     ("tsv", "utt\ttext\nu1\ta\tb\n", 2, "found 3 fields: expected 2 as in the header"),
     # icefall

@@ -42,7 +42,7 @@ from nbest_samples import (
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import collected
-from attlm_fairseq.nbest.formats import find_format, format_of
+from attlm_fairseq.nbest.formats import find_format, format_of, open_nbest
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, Sausage, WordShare
 
 
@@ -749,3 +749,28 @@ def test_json_with_bars_in_its_first_text_is_not_moses():
         found = format_of(text)
         assert found is None or found.name != "moses", text
     assert format_of("0 ||| a b ||| lm= -1 ||| -1\n").name == "moses"
+
+
+def test_a_measurement_in_mlm_is_no_score():
+    with collected() as told:
+        (nbest,) = read('{"u": {"hyp_1": {"score": -1, "text": "a", "WER": 0.5, "am": -3}}}', "mlm")
+    assert scores(nbest) == [{"score": -1.0, "am": -3.0}]
+    assert any("'WER' of a hypothesis is taken for a measurement" in line for line in told)
+    swapped = write([NbestList("u", [Hypothesis("a", {"score": -1.0, "wer": -2.0}, 1)])], "mlm")
+    assert scores(read(swapped, "mlm")[0]) == [{"score": -1.0, "wer_score": -2.0}]
+
+
+def test_several_columns_without_a_name_are_no_scores():
+    """As in tables of Excel that end in blank columns."""
+    (nbest,) = read("id,hyp,score,,\nu1,a,-1,,7.5\nu1,b,-2,,\n", "csv")
+    assert scores(nbest) == [{"score": -1.0}, {"score": -2.0}]
+    nbest.hypotheses.reverse()
+    assert write([nbest], "csv") == "id,hyp,score,,\nu1,b,-2,,\nu1,a,-1,,7.5\n"
+
+
+def test_a_table_whose_ids_are_like_those_of_fairseq(tmp_path):
+    path = tmp_path / "lists"
+    path.write_text("id\thyp\tscore\nH-1\ttext one\t-1\nH-1\ttwo\t-2\n")
+    form, lists = open_nbest(str(path))
+    assert form.name == "tsv"
+    assert [[h.text for h in nbest.hypotheses] for nbest in lists] == [["text one", "two"]]
