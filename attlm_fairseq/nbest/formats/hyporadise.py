@@ -108,7 +108,7 @@ class HyporadiseFormat(NbestFormat):
 
 def _nbest_list(item: Item, number: int, path: str) -> NbestList:
     value = item.value
-    place = Place(f"item {number + 1}", item.raw, path, item.line)
+    place = Place(f"item {number + 1}", item.raw, path, item.line, is_number=True)
     if not isinstance(value, dict) or "input" not in value:
         shapes = "" if number else f"; {SHAPES}"
         raise place.error(f'is {quoted(item.raw)}: expected {{"input": [hypotheses], "output": reference}}{shapes}')

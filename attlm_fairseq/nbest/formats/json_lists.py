@@ -258,9 +258,8 @@ def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[Nb
         unfilled = ""
         if (filled := silence.filled(item.raw, item.value)) != item.raw:
             unfilled, item = item.raw, replace(item, raw=filled, value=DECODER.decode(filled))
-        place = Place(
-            f"utterance {quoted(item.key)}" if item.key is not None else f"item {number}", item.raw.lstrip(" \t"), reader.path, item.line
-        )
+        called = f"utterance {quoted(item.key)}" if item.key is not None else f"item {number}"
+        place = Place(called, item.raw.lstrip(" \t"), reader.path, item.line, is_number=item.key is None)
         record = reader.record(item.value, place, first=number == 1)
         name = place.text(item.key) if item.key is not None else place.id(record.id, count)
         if current is None or not current.goes_on(record, name):

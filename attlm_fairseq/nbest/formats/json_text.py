@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.lines import TOTAL, fresh_names, quoted
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.numeric import is_number
@@ -33,8 +34,8 @@ def after_space(text: str, at: int) -> int:
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice in one object")
+        names = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in names if names.count(key) > 1)!r} is there twice in one object")
     return members
 
 
@@ -237,12 +238,16 @@ def without_member(text: str, key: str) -> str:
 
 @dataclass(slots=True)
 class Place:
-    """The text of one list, for error messages. ``steps`` are the keys and indices that lead to a value."""
+    """The text of one list, for error messages. ``steps`` are the keys and indices that lead to a value.
+
+    ``name`` is what messages call it; ``is_number``: a number, to which they add the id that the text has.
+    """
 
     name: str
     raw: str
     path: str | None
     line: int
+    is_number: bool = False
 
     def error(self, message: str, *steps: str | int) -> InputError:
         """Return the error, with the line on which the value stands (as far as the steps lead)."""
@@ -254,7 +259,12 @@ class Place:
             at = child.value
         what = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
         line = self.line + self.raw.count("\n", 0, at)
-        return InputError(f"{self.name}: {what}{' ' if what else ''}{message}", path=self.path, line=line)
+        return InputError(f"{self.name}{self._id()}: {what}{' ' if what else ''}{message}", path=self.path, line=line)
+
+    def _id(self) -> str:
+        ids = {child.key: self.raw[child.value : child.end] for child in children(self.raw) if child.key in keys.IDS}
+        found = next((ids[key] for key in keys.IDS if key in ids), "") if self.is_number else ""
+        return f" (id {found})" if found[:1] == '"' or found.isdecimal() else ""
 
     def text(self, value: Any, *steps: str | int) -> str:
         """``value`` if it is a text that can be written, else the error."""

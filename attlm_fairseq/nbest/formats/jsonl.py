@@ -130,7 +130,7 @@ def _nbest_list(body: str, count: int, reader: Reader, line: int) -> tuple[Nbest
         value = DECODER.decode(body)
     except (ValueError, RecursionError) as error:
         raise InputError(f"not valid JSON ({error}): expected one whole object per line{shapes}", path=path, line=line) from None
-    place = Place(f"list {count}", body.lstrip(" \t\r"), path, line)
+    place = Place(f"list {count}", body.lstrip(" \t\r"), path, line, is_number=True)
     if not isinstance(value, dict) or not isinstance(value.get("hyps"), list) or not value["hyps"]:
         at_least = 'with at least one hypothesis ({"text": ""} for silence)'
         raise place.error(f'is {quoted(body)}: expected {{"id": ..., "hyps": [{{"text": ...}}, ...]}} {at_least}{shapes}')

@@ -190,6 +190,11 @@ BROKEN = [
     ("jsonl", '{"hyps": [{"text": "a"}, {"text": "b"}], "scores": [-1]}', 1, "scores is '[-1]': expected the scores of a hypothesis with"),
     # numbers that are not finite, in a batch
     ("json", '{"texts": [["a", "b"], ["c", "d"]], "sequences_scores": [[-0.1, -Infinity], [-1, -2]]}', 1, "sequences_scores[1] is -inf:"),
+    # ids are told, where the file has them
+    ("json", '[{"utt": "u1", "nbest": ["a"]}, {"utt": "u 2", "nbest": [{"x": 5}]}]', 1, 'item 2 (id "u 2"): nbest[0] is '),
+    ("json", '[{"nbest": ["a"], "id": 7}, {"nbest": [3], "id": 8}]', 1, "item 2 (id 8): nbest[0] is "),
+    ("jsonl", '{"id": "u1", "hyps": [{"text": 3}]}\n', 1, 'list 0 (id "u1"): hyps[0].text is '),
+    ("jsonl", '{"id": [1], "hyps": [{"text": 3}]}\n', 1, "list 0: hyps[0].text is "),
     # tables
     ("csv", "id,hyp,score\nu1,a\n", 2, "found 2 fields: expected 3 as in the header"),
     ("csv", "id,hyp,score\nu1,a,-1\nu1,b,x\n", 3, "the column score is 'x': expected a number"),
