@@ -177,7 +177,9 @@ train_model() {
     [ ! -e "$name.log" ] || before=$(wc -l <"$name.log")
     echo "== $name"
     run_fairseq_train "$@" 2>&1 | tee -a "$name.log" | grep -E "train_inner|initialised|valid on|done training|rror" || {
-        tail -n +$((before + 1)) "$name.log" | grep "attlm: error" >/dev/null || tail -5 "$name.log"  # that line is printed already
+        # one of bad input is printed already
+        if tail -n +$((before + 1)) "$name.log" | grep "attlm: error" >/dev/null; then return 2; fi
+        tail -5 "$name.log"
         return 1
     }
     touch "$name/done"

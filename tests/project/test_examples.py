@@ -158,6 +158,9 @@ def test_a_resumed_training_adds_to_its_log(tmp_path):
     result = steps(tmp_path, f"{train} bad; echo went on")
     assert (result.returncode, (tmp_path / "lm.log").read_text()) == (1, "valid on x\n")
     assert "went on" not in result.stdout
+    refused = "fairseq-train() { echo 'attlm: error: --bptt 0'; return 1; }; train_model other ''; echo went on"  # torchrun has 1 for 2
+    result = steps(tmp_path, refused)
+    assert (result.returncode, result.stdout) == (2, "== other\nattlm: error: --bptt 0\n")
 
 
 def test_a_folder_in_use_is_refused(tmp_path):
