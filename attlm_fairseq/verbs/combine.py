@@ -90,8 +90,9 @@ def _joined(names: Sequence[str], systems: Sequence[_System]) -> NbestList:
             twice = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
             raise InputError(f"list {of_systems[0].id!r}: the score {twice!r} is that of two systems: give one of them another name")
         scores[VOTE] = float(np.logaddexp.reduce([system.log_share(text) for system in systems])) - math.log(len(systems))
-        found = next(system.by_text[text] for system in systems if text in system.by_text)
-        hypotheses.append(Hypothesis(found.text, scores, rank, times=found.times))
+        found = [system.by_text[text] for system in systems if text in system.by_text]
+        times = next((hypothesis.times for hypothesis in found if hypothesis.is_timed), ())
+        hypotheses.append(Hypothesis(found[0].text, scores, rank, times=times))
     references = next((nbest.references for nbest in of_systems if nbest.references), ())
     source = next((nbest.source for nbest in of_systems if nbest.source is not None), None)
     sparse = any(nbest.sparse for nbest in of_systems)

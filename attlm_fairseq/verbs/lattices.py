@@ -10,7 +10,7 @@ from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.lines import SeenIds
 from attlm_fairseq.nbest.lattices.best_texts import best_texts
-from attlm_fairseq.nbest.lattices.kaldi import read_symbols
+from attlm_fairseq.nbest.lattices.labels import read_symbols
 from attlm_fairseq.nbest.lattices.lattice import WORDS, Lattice
 from attlm_fairseq.nbest.lattices.read import read_lattices
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
@@ -38,7 +38,7 @@ def lists_from_lattices(
     Args:
         lattices: files and folders with lattices of Kaldi (binary or text archives, plain or gzip; scores ``graph`` and
             ``acoustic``) or in HTK's format SLF (``acoustic``, ``lm`` and others that it has). ``-`` is standard input.
-        words: Kaldi's ``words.txt``. Needed if words are numbers, as in binary lattices.
+        words: Kaldi's ``words.txt``. Needed if words are numbers, as in Kaldi's binary lattices.
         hypotheses: the size of the lists. A list is shorter if its lattice has fewer texts.
         weights: weights of scores and of ``words``, their number, that replace those of the lattices: 1 graph + 0.1 acoustic for
             Kaldi, the scales and the word penalty of the header for SLF.
@@ -51,7 +51,7 @@ def lists_from_lattices(
 
     Raises:
         InputError: a file is none of these or is damaged, a lattice has a cycle, two have the same id, a weight
-            is for a score that a lattice does not have, a weighted sum of scores is beyond 1e80, or ``words`` is missing or
+            is for a score that no lattice has, a weighted sum of scores is beyond 1e80, or ``words`` is missing or
             does not have a word.
     """
     require_whole_number("hypotheses", hypotheses, 1)
@@ -62,7 +62,7 @@ def lists_from_lattices(
         raise InputError(f"the value of frame_shift is {frame_shift}: expected seconds, a number above 0")
     paths = [lattices] if isinstance(lattices, str | os.PathLike) else lattices
     symbols = None if words is None else read_symbols(os.fspath(words))
-    seen, told = SeenIds(), _Notes(hypotheses, set(leave_out))
+    seen, told = SeenIds(), _Notes(hypotheses, set(leave_out), set(given) - {WORDS})
     for lattice in read_lattices(paths, symbols, frame_shift):
         if not seen.add(lattice.id):
             raise lattice.error("has the id of an earlier one: expected another id for each")
@@ -75,7 +75,8 @@ def lists_from_lattices(
 
 
 def _weights(lattice: Lattice, given: Mapping[str, float]) -> dict[str, float]:
-    unknown = [name for name in given if name not in (*lattice.names, WORDS)]
+    more = lattice.more_names
+    unknown = [name for name in given if name not in (*lattice.names, WORDS) and not (more is not None and more.fullmatch(name))]
     if unknown and any(lattice.arcs):  # a lattice without arcs has nothing to weigh
         raise lattice.error(f"has no score {unknown[0]!r} to give a weight; there are {', '.join((*lattice.names, WORDS))}")
     return {**lattice.weights, **given}
@@ -88,20 +89,28 @@ class _Notes:
     Attributes:
         hypotheses: how many a list may have.
         unseen: the words to be left out that no lattice has had so far.
+        unweighted: the scores with a given weight that no lattice has had so far.
         first: the weights of the first lattice.
         differ: whether a later one has had others.
         short: number of lists with fewer hypotheses.
         without_path: ids of the lattices without a path to an end.
+        without_times: ids of the lattices whose words have no times, because those of the nodes go back.
+        impossible: ids of the lattices with arcs of probability 0.
+        names: the scores of all lattices so far that have arcs.
         lists: whether all lattices so far are paths of n-best lists: each has one text and a key UTTERANCE-RANK.
         ranks: how many of them have a rank above 1.
     """
 
     hypotheses: int
     unseen: set[str]
+    unweighted: set[str]
     first: Mapping[str, float] | None = None
     differ: bool = False
     short: int = 0
     without_path: list[str] = field(default_factory=list)
+    without_times: list[str] = field(default_factory=list)
+    impossible: list[str] = field(default_factory=list)
+    names: dict[str, None] = field(default_factory=dict)
     lists: bool = True
     ranks: int = 0
 
@@ -118,6 +127,13 @@ class _Notes:
     def after(self, lattice: Lattice, found: Sequence[Hypothesis]) -> None:
         if self.unseen:
             self.unseen.difference_update(arc.word for arcs in lattice.arcs for arc in arcs)
+        self.unweighted.difference_update(lattice.names)
+        if any(lattice.arcs):
+            self.names |= dict.fromkeys(lattice.names)
+        if lattice.times_go_back:
+            self.without_times.append(lattice.id)
+        if lattice.impossible:
+            self.impossible.append(lattice.id)
         self.short += len(found) < self.hypotheses
         rank = whole_number(lattice.id.rpartition("-")[2])
         self.lists = self.lists and rank is not None and all(len(arcs) <= 1 for arcs in lattice.arcs)
@@ -126,6 +142,16 @@ class _Notes:
             self.without_path.append(lattice.id)
 
     def at_the_end(self) -> None:
+        if self.unweighted and self.names:
+            name, others = sorted(self.unweighted)[0], ", ".join((*self.names, WORDS))
+            raise InputError(f"no lattice has a score {name!r} to give a weight; there are {others}")
+        if self.impossible:
+            note(
+                f"note: {len(self.impossible)} lattices have links with a score of -inf, such as {self.impossible[0]!r}: these are left out"
+            )
+        if self.without_times:
+            found_in = f"{len(self.without_times)} lattices have links that end before they begin, such as {self.without_times[0]!r}"
+            note(f"WARNING: {found_in}: their words get no times")
         if self.without_path:
             found_in = f"{len(self.without_path)} lattices have no path to an end, such as {self.without_path[0]!r}"
             note(f"WARNING: {found_in}: their lists have one empty text")

@@ -20,7 +20,12 @@ from attlm_fairseq.verbs.nbest_files import write_nbest
 @cloup.argument("lattices", nargs=-1, required=True, help="Files or folders with lattices of Kaldi or in HTK's format (SLF).")
 @cloup.option("-o", "--output", default="-", metavar="FILE", help="File to write (jsonl); - is standard output (default). .gz compresses.")
 @cloup.option("-n", "--hypotheses", type=int, default=HYPOTHESES, show_default=True, help="Size of the lists.")
-@cloup.option("--words", type=click.Path(path_type=Path), metavar="FILE", help="Kaldi's words.txt, which binary lattices need.")
+@cloup.option(
+    "--words",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Kaldi's words.txt, for lattices with numbers for words, as binary ones are.",
+)
 @cloup.option(
     "--weight",
     "weights",

@@ -452,3 +452,23 @@ def test_the_fit_answers_lists_with_weights_that_have_not_seen_them():
     assert seen.weights == found.weights
     nce = [evaluate(others, config=config, confidence=True).calibration.nce for config in (found.config, seen.config)]
     assert nce[0] > nce[1] + 0.05
+
+
+def test_a_list_that_keeps_its_order_has_the_confidences_of_its_first_text(tmp_path):
+    """No vote makes its answer, although other lists get theirs by vote."""
+    incomplete = {"id": "u1", "hyps": [{"text": "x p q"}, {"text": "a p q"}, {"text": "a p r", "scores": {"am": -1}}, {"text": "a s q"}]}
+    whole = {"id": "u2", "hyps": [{"text": text, "scores": {"am": -1.0}} for text in ("x p q", "a p q", "a p r", "a s q")]}
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (incomplete, whole)))
+    options = ["--weight", "am=1", "--consensus", "--scale", 0.1, "--keep-incomplete"]
+    rows = parsed_ctm(run("rescore", tmp_path / "a.jsonl", *options, "--to", "ctm").stdout)
+    assert [row[4] for row in rows] == ["x", "p", "q", "a", "p", "q"]
+    assert run("rescore", tmp_path / "a.jsonl", *options, "--to", "1best").stdout == "x p q\na p q\n"
+
+
+def test_a_vote_for_the_text_of_a_hypothesis_is_written_as_that_in_ctm_too(tmp_path):
+    texts = {"the Cat sat": -3.0, "the cat": -1.0, "The cat": -1.2}
+    line = {"id": "u1", "hyps": [{"text": text, "scores": {"am": score}} for text, score in texts.items()]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(line) + "\n")
+    options = ["--weight", "am=1", "--consensus", "--scale", 1, "--metric-text", "lowercase"]
+    assert run("rescore", tmp_path / "a.jsonl", *options, "--to", "1best").stdout == "the cat\n"
+    assert [row[4] for row in parsed_ctm(run("rescore", tmp_path / "a.jsonl", *options, "--to", "ctm").stdout)] == ["the", "cat"]

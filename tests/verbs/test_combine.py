@@ -249,3 +249,11 @@ def test_lists_of_a_part_of_ctm_get_no_silence(folder):
         [0.0, 0.0],
     ]
     assert joined[1].hypotheses[1].times == ((0.5, 1.0),)
+
+
+def test_times_of_whichever_system_has_them():
+    with_times = attlm.NbestList("u", [attlm.Hypothesis("a b", {"am": -1.0}, 1, times=((0.5, 1.0), (1.0, 2.0)))])
+    without = attlm.NbestList("u", [attlm.Hypothesis("a b", {"am": -1.0}, 1)])
+    for systems in ({"p": [without], "q": [with_times]}, {"p": [with_times], "q": [without]}):
+        [joined] = attlm.combine(systems)
+        assert joined.hypotheses[0].times == ((0.5, 1.0), (1.0, 2.0))

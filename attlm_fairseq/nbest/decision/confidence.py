@@ -48,12 +48,13 @@ class AlignedAnswer:
     """The answer of a rescored list, aligned with the confusion network of its hypotheses.
 
     ``hypotheses`` are in input order, with totals (natural log). ``rows[k]`` is the index of a hypothesis that has the
-    answer's word in slot k. ``chosen`` is the index of the answer itself; None if a vote makes its text.
+    answer's word in slot k. ``text`` is the answer, ``chosen`` the index of the hypothesis that it is; None if a vote makes a new text.
     """
 
     hypotheses: list[Hypothesis]
     network: ConfusionNetwork
     rows: list[int]
+    text: str
     chosen: int | None = None
 
     @classmethod
@@ -61,13 +62,18 @@ class AlignedAnswer:
         """Align the hypotheses of a scored list after the decision's text steps; ``decided`` is the result of ``decide``."""
         hypotheses = sorted(combine(scored, posterior_weights(weights)).hypotheses, key=lambda hypothesis: hypothesis.rank)
         network = confusion_network([decision.text.prepared(hypothesis.text) for hypothesis in hypotheses])
+        answer = decided.hypotheses[0]
+        chosen = next((row for row, hypothesis in enumerate(hypotheses) if hypothesis.rank == answer.rank), None)
         if decision.makes_text:
             totals = np.array([hypothesis.total for hypothesis in hypotheses])
             votes = iter(vote(disputed(network), posteriors(totals, decision.scale)).tolist())
-            return cls(hypotheses, network, [next(votes) if len(set(slot)) > 1 else 0 for slot in network.slots])
-        rank = decided.hypotheses[0].rank
-        chosen = next(row for row, hypothesis in enumerate(hypotheses) if hypothesis.rank == rank)
-        return cls(hypotheses, network, [chosen] * len(network.slots), chosen)
+            voted = cls(hypotheses, network, [next(votes) if len(set(slot)) > 1 else 0 for slot in network.slots], answer.text, chosen)
+            # in a list that keeps its order, no vote has made the answer
+            if chosen is None or voted.words == [slot[chosen] for slot in network.slots if slot[chosen]]:
+                return voted
+        if chosen is None:
+            raise scored.error(f"list {scored.id!r}: its answer is none of its hypotheses")
+        return cls(hypotheses, network, [chosen] * len(network.slots), answer.text, chosen)
 
     @property
     def totals(self) -> np.ndarray:
@@ -87,8 +93,7 @@ class AlignedAnswer:
     def sausage(self, confidence: Confidence, decision: Decision) -> Sausage:
         """Return the slots with posteriors, and the answer's words with confidences and times.
 
-        Words of an answer that is a hypothesis are those of its text. A text that a vote makes has the words after the decision's text
-        steps, as written.
+        The words are those of the answer's text. A text that a vote makes has the words after the decision's text steps, as written.
         """
         shares = posteriors(self.totals, confidence.scale)
         steps = written_text(decision.text)
@@ -106,15 +111,14 @@ class AlignedAnswer:
                 answer.append(WordShare(as_written[slot[row]], min(1.0, sums[slot[row]]) * confidence.coverage))
             place = [at + bool(word) for at, word in zip(place, slot, strict=True)]
         times = self._times(decision.text)
-        if self.chosen is not None:
-            hypothesis = self.hypotheses[self.chosen]
-            of_word = words_of_pieces(hypothesis.text, decision.text)
-            text = hypothesis.text.split()
-            answer = _of_words(text, of_word, [share for _, share in answer], confidence.coverage)
-            if hypothesis.is_timed:
-                times = list(hypothesis.times)
+        words, of_word = self.text.split(), words_of_pieces(self.text, decision.text)
+        if len(of_word) == len(answer):  # not if a step makes other words of what it has made
+            answer = _of_words(words, of_word, [share for _, share in answer], confidence.coverage)
+            own = self.hypotheses[self.chosen] if self.chosen is not None else None
+            if own is not None and own.is_timed and own.text.split() == words:
+                times = list(own.times)
             elif times:
-                times = [_span([times[piece] for piece in pieces]) for pieces in _pieces_of(of_word, len(text))]
+                times = [_span([times[piece] for piece in pieces]) for pieces in _pieces_of(of_word, len(words))]
         return Sausage(tuple(slots), tuple(answer), tuple(filled(times)))
 
     def _times(self, steps: TextPipeline) -> list[Time | None]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heappop, heappush, nsmallest
-from itertools import count, pairwise
+from itertools import count
 from typing import NamedTuple
 
 from attlm_fairseq.nbest.features.combination import MAX_ABSOLUTE
@@ -145,9 +145,7 @@ class _Search:
         for arc in arcs:
             before, now = now, now + unit * arc.duration
             if arc.word not in self.left_out:
-                words = len(arc.word.split())  # quoted words of HTK may have spaces
-                bounds = [round(before + (now - before) * part / words, DECIMALS) for part in range(words + 1)] if words else []
-                times += pairwise(bounds)
+                times.append((round(before, DECIMALS), round(now, DECIMALS)))
         return tuple(times)
 
 

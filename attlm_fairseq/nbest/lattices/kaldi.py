@@ -12,11 +12,13 @@ import math
 import re
 import struct
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import BinaryIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import ByteSource, TextSource
 from attlm_fairseq.nbest.formats.lines import number, quoted
+from attlm_fairseq.nbest.lattices.labels import EPSILON, fields_of, labels_of, put_words, texts_among, word_of
 from attlm_fairseq.nbest.lattices.lattice import MAX_STATES, Arc, Lattice
 from attlm_fairseq.numeric import whole_number
 
@@ -24,10 +26,10 @@ NAMES = ("graph", "acoustic")
 WEIGHTS = {"graph": 1.0, "acoustic": 0.1}  # --acoustic-scale of Kaldi's own commands
 MAGIC = struct.pack("<i", 2125659606)  # of OpenFst
 COMPACT, PLAIN = "compactlattice44", "lattice4"
-EPSILON = 0  # the label of no word
 NO_WORDS = frozenset({"<eps>", "<s>", "</s>"})
 LONGEST_NAME = 1000  # bytes of an id or of the name of a type; more is no archive
 MAX_FRAMES = 1 << 24  # of an arc
+DECIDING = 100  # by so many lattices at the beginning of a text it is decided whether it has words or their numbers
 _KEY = re.compile(rb"\S+[ \t]")
 _TEXT = re.compile(rb"(?:\S+[ \t]*\r?\n[ \t]*\r?\n)*\S+[ \t]*\r?\n\d+(?:[ \t]+\S+){0,4}[ \t]*\r?\n")
 
@@ -39,25 +41,6 @@ def is_binary(beginning: bytes) -> bool:
 
 def is_text(beginning: bytes) -> bool:
     return _TEXT.match(beginning) is not None
-
-
-def read_symbols(path: str) -> dict[int, str]:
-    """Read Kaldi's ``words.txt``: lines of a word and its number.
-
-    Raises:
-        InputError: the file cannot be read, or a line is not a word and a number.
-    """
-    symbols: dict[int, str] = {}
-    for line, text in enumerate(TextSource(path, "one word and its number per line").lines(), 1):
-        if not text.strip():
-            continue
-        fields = text.split()
-        symbol = whole_number(fields[1]) if len(fields) == 2 else None
-        if symbol is None:
-            raise InputError(f"found {quoted(text.rstrip())}: expected a word and its number", path=path, line=line)
-        if symbols.setdefault(symbol, fields[0]) != fields[0]:
-            raise InputError(f"{fields[0]!r} has the number of {symbols[symbol]!r}, too", path=path, line=line)
-    return symbols
 
 
 def read_binary(source: ByteSource, symbols: Mapping[int, str] | None, frame_shift: float | None = None) -> Iterator[Lattice]:
@@ -107,12 +90,11 @@ class _Binary:
         if flags or not (is_empty or 0 <= start < states <= MAX_STATES):
             raise lattice.error(f"has {states} states, the start {start} and the flags {flags}: expected states, a start and no flags")
         lattice.start = max(start, 0)
-        lattice.state(lattice.start)
+        lattice.state(max(states - 1, 0))
         compact = arcs == COMPACT
         if not compact and lattice.unit is not None:
             raise _without_times(lattice)
         for state in range(states):
-            lattice.state(state)
             scores = self._scores(*self._numbers("<ff"))
             if compact:
                 self._skip_alignment()
@@ -126,7 +108,7 @@ class _Binary:
                 if not 0 <= target < states:
                     raise lattice.error(f"has an arc to the state {target} of {states}")
                 if (found := self._scores(*costs)) is not None:
-                    lattice.arcs[state].append(Arc(target, _word(label, symbols, lattice), found, frames))
+                    lattice.add(state, Arc(target, word_of(label, symbols, lattice, NO_WORDS), found, frames))
         return lattice
 
     def _scores(self, graph: float, acoustic: float) -> tuple[float, float] | None:
@@ -165,26 +147,34 @@ def _without_times(lattice: Lattice) -> InputError:
     return lattice.error("is not compact, so that its words have no ends: leave --frame-shift out, or use Kaldi's lattice-align-words")
 
 
-def _word(label: int, symbols: Mapping[int, str], lattice: Lattice) -> str:
-    if label == EPSILON:
-        return ""
-    if label not in symbols:
-        raise lattice.error(f"has the word number {label}, which --words does not have: is it that of another graph?")
-    return "" if symbols[label] in NO_WORDS else symbols[label]
-
-
 def read_text(source: TextSource, symbols: Mapping[int, str] | None, frame_shift: float | None = None) -> Iterator[Lattice]:
     """Yield the lattices of a text archive. See ``read_lattices``.
 
     Raises:
         InputError: a line is wrong, labels are numbers and ``symbols`` is None, or a word is not among them.
     """
+    lattices = _as_written(source, frame_shift)
+    first: list[Lattice] = []
+    texts: list[str] = []
+    for lattice in lattices:
+        first.append(lattice)
+        texts = texts_among(labels_of(lattice), NO_WORDS)
+        if texts or len(first) == DECIDING:
+            break
+    if texts and symbols is not None:
+        raise first[-1].error(f"has words, such as {texts[0]!r}, not their numbers: leave --words out")
+    for lattice in chain(first, lattices):
+        yield _with_words(lattice, symbols, are_words=bool(texts))
+
+
+def _as_written(source: TextSource, frame_shift: float | None) -> Iterator[Lattice]:
+    """Yield the lattices of a text archive with the labels of its file for words."""
     lattice: Lattice | None = None
     for line, text in enumerate(source.lines(), 1):
-        fields = text.split()
+        fields = fields_of(text)
         if not fields:
             if lattice is not None:
-                yield _with_words(lattice, symbols)
+                yield lattice
             lattice = None
         elif lattice is None:
             if len(fields) > 1:
@@ -193,25 +183,17 @@ def read_text(source: TextSource, symbols: Mapping[int, str] | None, frame_shift
         else:
             _add_line(lattice, fields, line)
     if lattice is not None:
-        yield _with_words(lattice, symbols)
+        yield lattice
 
 
-def _with_words(lattice: Lattice, symbols: Mapping[int, str] | None) -> Lattice:
-    """Return a lattice as read, with words in place of their numbers."""
+def _with_words(lattice: Lattice, symbols: Mapping[int, str] | None, are_words: bool) -> Lattice:
+    """Return a lattice as read, with words in place of their numbers. ``are_words``: the labels are words, even digits."""
     if lattice.start < 0:
         lattice.start = 0
         lattice.state(0)
-    labels = {arc.word for arcs in lattice.arcs for arc in arcs}
-    texts = sorted(label for label in labels if whole_number(label) is None and label not in NO_WORDS)
-    if symbols is not None and texts:
-        raise lattice.error(f"has words, such as {texts[0]!r}, not their numbers: leave --words out")
-    if texts or labels <= NO_WORDS:
-        words = {label: "" if label in NO_WORDS else label for label in labels}
-    elif symbols is None and labels - NO_WORDS != {str(EPSILON)}:
+    if symbols is None and not are_words and labels_of(lattice) - NO_WORDS - {str(EPSILON)}:
         raise lattice.error("has numbers for words: give Kaldi's words.txt (--words graph/words.txt)")
-    else:
-        words = {label: "" if label in NO_WORDS else _word(int(label), symbols or {}, lattice) for label in labels}
-    lattice.arcs = [[arc._replace(word=words[arc.word]) for arc in arcs] for arcs in lattice.arcs]
+    put_words(lattice, ({} if symbols is None else symbols) if not are_words else None, NO_WORDS)
     return lattice
 
 

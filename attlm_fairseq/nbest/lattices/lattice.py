@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -43,6 +44,9 @@ class Lattice:
         line: the line at which it begins; 0 in binary files.
         unit: seconds of a duration of 1; None if durations are unknown.
         begin: the time of the start in seconds.
+        more_names: names of scores that other lattices of this format may have.
+        impossible: how many arcs were left out because a score of theirs is minus infinity.
+        times_go_back: whether durations are unknown because an arc ends before it begins.
     """
 
     id: str
@@ -55,6 +59,9 @@ class Lattice:
     line: int = 0
     unit: float | None = None
     begin: float = 0.0
+    more_names: re.Pattern[str] | None = None
+    impossible: int = 0
+    times_go_back: bool = False
 
     def state(self, number: int) -> list[Arc]:
         """Return the arcs from a state, which is added if it is new. Raises InputError if the number is too large."""
@@ -63,6 +70,19 @@ class Lattice:
         while len(self.arcs) <= number:
             self.arcs.append([])
         return self.arcs[number]
+
+    def add(self, state: int, arc: Arc) -> None:
+        """Add an arc from a state. All states of the file are there before: a word with spaces becomes several arcs with states between.
+
+        The first of these arcs has the scores. They share the duration.
+        """
+        words = arc.word.split() or [""]
+        share, no_scores = arc.duration / len(words), (0.0,) * len(arc.scores)
+        for place, word in enumerate(words):
+            target = arc.target if place == len(words) - 1 else len(self.arcs)
+            self.state(target)
+            self.arcs[state].append(Arc(target, word, no_scores if place else arc.scores, share))
+            state = target
 
     def in_order(self) -> list[int]:
         """Return the states that can be reached, each after those that lead to it.

@@ -24,7 +24,7 @@ def read_lattices(
 
     Args:
         paths: files and folders.
-        symbols: the words of Kaldi's lattices by their numbers.
+        symbols: the words by their numbers, if the lattices have numbers.
         frame_shift: seconds of a frame of Kaldi's alignments; None: words get no times.
 
     Raises:
@@ -60,6 +60,6 @@ def _of_file(path: str, symbols: Mapping[int, str] | None, frame_shift: float | 
         if reads_slf and frame_shift is not None:
             raise InputError("SLF has its own times: leave --frame-shift out, which is for lattices of Kaldi", path=source.name)
         text = TextSource(source)
-        yield from slf.read_slf(text) if reads_slf else kaldi.read_text(text, symbols, frame_shift)
+        yield from slf.read_slf(text, symbols) if reads_slf else kaldi.read_text(text, symbols, frame_shift)
     finally:
         source.close()
