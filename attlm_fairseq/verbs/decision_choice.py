@@ -19,7 +19,7 @@ class DecisionChoice:
     rule: str | None = None
     scale: float | None = None
 
-    def apply(self, run: RunConfig, metric: Metric, tokenize_too: bool = False) -> RunConfig:
+    def apply(self, run: RunConfig, metric: Metric, tokenize_too: bool = False, of_words: bool = False) -> RunConfig:
         """Return the run with these weights and this decision.
 
         The rule of the configuration keeps its text steps and its tokenizer unless the metric has steps; another rule has the metric's.
@@ -29,15 +29,17 @@ class DecisionChoice:
             run: the configuration.
             metric: the metric that the user gave, or that of the configuration.
             tokenize_too: the rule of the configuration gets the metric's tokenizer.
+            of_words: words get confidences, at this scale if the configuration has none for them.
 
         Raises:
-            InputError: there is no such rule, a scale is given but the rule is ``max``, or a text step lacks a file or a package.
+            InputError: there is no such rule, a scale is given but nothing has it, or a text step lacks a file or a package.
         """
         configured, changed = run.decision, run.weights | self.weights
         rule = configured.rule if self.rule is None else self.rule
-        if self.scale is not None and rule == "max":
-            of_confidences = "`attlm tune --confidence` finds that of confidences"
-            raise InputError(f"--scale is of the posteriors that --mbr and --consensus use; the maximum has none; {of_confidences}")
+        if self.scale is not None and rule == "max" and not (of_words and run.confidence is None):
+            if of_words:
+                raise InputError("--scale has no effect: confidences have the scale in [confidence] of the configuration")
+            raise InputError("--scale is of the posteriors that --mbr, --consensus and confidences (--to ctm) use; the maximum has none")
         if rule == "max" and self.rule is None and (external := [name for name in configured.scales if name.startswith(EXTERNAL_RULE)]):
             ways = ", ".join(f"`--mbr {name.removeprefix('mbr-')}`" for name in external)
             note(f"note: the greatest total decides: {ways} was tuned, too, and a file never says what to run; --max leaves this note out")

@@ -78,7 +78,7 @@ decision_options = grouped(
     cloup.option(
         "--scale",
         type=FiniteRange(min=0),
-        help="Scale of the posteriors softmax(scale * total); 0 makes all hypotheses equally likely. Default: the "
-        "scale that `attlm tune` found for the rule, else 1.",
+        help="Scale of the posteriors softmax(scale * total), of --mbr, --consensus and confidences; 0 makes all hypotheses "
+        "equally likely. Default: the scale that `attlm tune` found for the rule, else 1.",
     ),
 )

@@ -210,6 +210,17 @@ def test_rules_exclude_each_other(lists):
     assert "the maximum has none" in refused(*options, "--max", "--scale", 1)
 
 
+def test_a_scale_of_confidences_alone(lists):
+    """The answer is that of the maximum at any scale."""
+    (lists / "scaled.jsonl").write_text('{"id": "u", "hyps": [{"text": "a", "scores": {"am": -1}}, {"text": "b", "scores": {"am": -3}}]}\n')
+    options = ["rescore", "scaled.jsonl", "--weight", "am=1", "--to", "ctm", "--scale"]
+    for scale in (0, 0.5, 2):
+        *_, word, confidence = run(*options, scale).stdout.split()
+        assert (word, float(confidence)) == ("a", pytest.approx(1 / (1 + math.exp(-2 * scale)), abs=1e-5))
+    (lists / "attlm.toml").write_text("[confidence]\nscale = 1.0\ncoverage = 0.9\n")
+    assert "confidences have the scale in [confidence] of the configuration" in refused(*options, 2, "--config", "attlm.toml")
+
+
 def test_eval_rescores_where_asked(lists):
     run("tune", "helps.json", "--kenlm", "lm.arpa")
     plain = run("eval", "helps.json")  # an attlm.toml of this folder does not count by itself
