@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,8 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_folder
 from attlm_fairseq.templates import load_template
 
+TASK_CLASSES = ("SentenceResetLMTask", "DocumentResetLMTask")
+"""The entries of this package's tasks in a checkpoint; all have the same validation."""
 TRAINING_OPTIONS = {
     # section of fairseq's configuration: the options in it that describe the training; None for all
     "task": (
@@ -91,10 +92,10 @@ def _recorded(content: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(iterator.get("epoch"), int):
         # a checkpoint saved at the end of an epoch already names the next epoch
         record["epochs"] = iterator["epoch"] - (0 if iterator.get("iterations_in_epoch") else 1)
-    for name, meter in (("ppl", "_nll"), ("ppl_salton2017", "_nll_salton2017")):
-        for _, found, _, state in dict(extra.get("metrics") or {}).get("valid", []):
-            if found == meter and state.get("count"):
-                record.setdefault("validation", {})[name] = round(math.exp(min(700.0, float(state["sum"]) / float(state["count"]))), 4)
+    # of earlier versions there are only fairseq's meters, which hold the mean of all validations of a run
+    validated = next((found.get("validation") for name, found in extra.items() if name in TASK_CLASSES), None) or {}
+    if perplexities := {name: round(float(validated[name]), 4) for name in ("ppl", "ppl_salton2017") if name in validated}:
+        record["validation"] = perplexities
     return record
 
 

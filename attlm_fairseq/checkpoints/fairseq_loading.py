@@ -22,7 +22,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from attlm_fairseq.checkpoints.reading import checked_sparse_tensors, first_sentence
 from attlm_fairseq.errors import InputError
 
-NAMES_OF_FILES = {
+NOT_EVALUATED = {
     "data",
     "save_dir",
     "restore_file",
@@ -33,6 +33,12 @@ NAMES_OF_FILES = {
     "user_dir",
     "init_from",
     "teacher",
+    "continue_once",
+    "wandb_project",
+    "aim_repo",
+    "aim_run_hash",
+    "azureml_logging",
+    "document_marker",
 }
 """Options that are never evaluated and can look like calls: ``wmt14 (en-de)``."""
 
@@ -110,7 +116,7 @@ def refusal(name: str, value: Any) -> str | None:
     """Return why a checkpoint with such an option is refused; None if it is not."""
     if not isinstance(value, str | bytes):
         return "expected a number, a text, or a list or dictionary of these"
-    if name not in NAMES_OF_FILES and runs(value):
+    if name not in NOT_EVALUATED and runs(value):
         return "which fairseq could run as Python code"
     return "which lets fairseq write, fetch or start something" if acts(name, value) else None
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,17 @@ WEIGHTS, VOCABULARY, CONFIG, CARD = "model.safetensors", "vocabulary.json", "con
 
 @dataclass(frozen=True)
 class StoredModel:
-    """The content of a model's file or folder. ``sha256``: of the checkpoint, or of ``config.json``, which has the other hashes."""
+    """The content of a model's file or folder. ``sha256``: of the checkpoint, or of ``config.json``, which has the other hashes.
+
+    ``task``: the options of the training's task, as far as they are known.
+    """
 
     architecture: str
     options: Mapping[str, Any]
     vocabulary: Vocabulary
     weights: dict[str, Tensor]
     sha256: str
+    task: Mapping[str, Any] = field(default_factory=dict)
 
 
 def write_model_folder(folder: Path, model: StoredModel, training: Mapping[str, Any], card: str) -> None:
@@ -90,8 +94,11 @@ def read_model_folder(folder: Path) -> StoredModel:
     if broken := [symbol for symbol in symbols if "\n" in symbol or "\r" in symbol]:
         raise InputError(f"holds the symbol {broken[0]!r:.60}: no word has a line break; export the model again", path=folder / VOCABULARY)
     check_distinct(symbols, folder / VOCABULARY)
+    training = config.get("training")
+    task = training.get("task") if isinstance(training, dict) else None
+    weights, digest = read_weights(folder / WEIGHTS), sha256(folder / CONFIG)
     return StoredModel(
-        config["architecture"], config["options"], Vocabulary(symbols), read_weights(folder / WEIGHTS), sha256(folder / CONFIG)
+        config["architecture"], config["options"], Vocabulary(symbols), weights, digest, task if isinstance(task, dict) else {}
     )
 
 

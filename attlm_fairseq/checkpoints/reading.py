@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ class TrainedModel:
     Attributes:
         carried: what goes from one sentence of a conversation to the next, as from segment to segment in training
             (``--memory-slots``, ``--reset memory``).
+        task: the options of the training's task, as far as they are known.
     """
 
     model: LanguageModel
@@ -62,6 +63,7 @@ class TrainedModel:
     architecture: str
     sha256: str
     carried: Carried = EVERYTHING
+    task: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load_model(
@@ -103,7 +105,7 @@ def load_model(
     except MISSHAPEN as error:
         raise misshapen(error, path) from None
     check_finite(model, path)
-    return TrainedModel(model.to(device).eval(), stored.vocabulary, path, stored.architecture, stored.sha256, carried)
+    return TrainedModel(model.to(device).eval(), stored.vocabulary, path, stored.architecture, stored.sha256, carried, stored.task)
 
 
 def output_kind(stored: StoredModel, path: Path) -> OutputKind:
@@ -210,7 +212,7 @@ def stored_in_checkpoint(path: Path, dictionary: Path | None, content: Any = Non
             f"the dictionary {dictionary} has other words than the model, or in another order; give the dict.txt that it was trained with",
             path=path,
         )
-    return StoredModel(architecture, options, vocabulary, weights, sha256(path))
+    return StoredModel(architecture, options, vocabulary, weights, sha256(path), task if isinstance(task, dict) else {})
 
 
 def find_family(architecture: str, path: Path) -> str:

@@ -107,6 +107,7 @@ class LMCrossEntropyCriterion(FairseqCriterion):
                 above 0 and at most 1, is given without a teacher, or is 1 with terms of the softmax.
         """
         super().__init__(task)
+        self._task = {name: getattr(task.cfg, name, None) for name in ("_name", "reset", "reset_every")}  # of what begins anew where
         self.attention_entropy = attention_entropy
         self.activation_reg, self.temporal_activation_reg = activation_reg, temporal_activation_reg
         self.terms = LossTerms(adversarial_softmax, self_normalisation, mixture_balance)
@@ -169,7 +170,7 @@ class LMCrossEntropyCriterion(FairseqCriterion):
     def taught(self, student: MemoryDecoder, batch: dict[str, Any]) -> Taught:
         """Return what the teacher predicts in a batch. Products are in the precision of the student's."""
         if self._teachers is None:  # only now: an evaluation has no need of them
-            self._teachers = load_teachers(str(self.teacher), self.dictionary.symbols)
+            self._teachers = load_teachers(str(self.teacher), self.dictionary.symbols, self._task)
         device = batch["src_tokens"].device
         with torch.autocast(device.type, torch.bfloat16, enabled=student.low(device)):
             return Taught(self._teachers.probabilities(**batch), self.teacher_weight)

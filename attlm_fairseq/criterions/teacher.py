@@ -6,9 +6,9 @@ Shapes: B rows, T positions, V vocabulary.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -20,11 +20,17 @@ if TYPE_CHECKING:
     from attlm_fairseq.tasks._carried_state import CarriedState
 
 
-def load_teachers(names: str, symbols: Sequence[str]) -> Teachers:
+def load_teachers(names: str, symbols: Sequence[str], task: Mapping[str, Any] | None = None) -> Teachers:
     """Load the LMs of ``--teacher``: checkpoints or folders, joined by ``:``.
 
+    Args:
+        names: the LMs.
+        symbols: the student's dictionary.
+        task: the options of the student's task; None if nothing is carried in its training.
+
     Raises:
-        InputError: a name is empty, an LM cannot be loaded, or its dictionary is not ``symbols``, in this order.
+        InputError: a name is empty, an LM cannot be loaded, its dictionary is not ``symbols``, in this order, or it begins anew within
+            the texts that the student reads on.
     """
     paths = [names] if os.path.exists(names) else names.split(":")  # noqa: PTH110 - a name with colons; Path.exists raises for one that is too long
     if not all(paths):
@@ -33,7 +39,25 @@ def load_teachers(names: str, symbols: Sequence[str]) -> Teachers:
     for one in models:
         if one.vocabulary.symbols != tuple(symbols):
             raise InputError("--teacher: its dictionary is not the one of the data folder; preprocess with --srcdict", path=one.path)
+        _require_same_resets(one, task or {})
     return Teachers(models)
+
+
+def _require_same_resets(teacher: TrainedModel, task: Mapping[str, Any]) -> None:
+    """Raise InputError for a teacher of sentences or of parts of documents where the student reads whole documents: it never learned to."""
+    if task.get("_name") != "document_reset_lm" or str(task.get("reset")) == "segment":
+        return
+    if teacher.task.get("_name") == "sentence_reset_lm":
+        raise InputError(
+            "--teacher: was trained with --task sentence_reset_lm and begins anew at each sentence, this training reads documents: give a "
+            "teacher of --task document_reset_lm, or train with --task sentence_reset_lm",
+            path=teacher.path,
+        )
+    own, other = (options.get("reset_every") or 0 for options in (task, teacher.task))
+    if own != other and "reset_every" in teacher.task and str(teacher.task.get("reset")) != "segment":
+        raise InputError(
+            f"--teacher: was trained with --reset-every {other}, this training has {own}: give both the same", path=teacher.path
+        )
 
 
 class Teachers:
@@ -51,8 +75,8 @@ class Teachers:
         Args:
             src_tokens: see above.
             carried: the student's states before the batch, or None if every row begins with the initial state. A teacher carries what
-                it carried in its own training, such as ``--memory-slots`` of its memory. A row whose state it does not know, as in a
-                training that goes on within an epoch, begins with the initial state.
+                it carried in its own training, such as ``--memory-slots`` of its memory, and nothing with ``--reset segment``. A row
+                whose state it does not know, as in a training that goes on within an epoch, begins with the initial state.
             place: ``rows``, ``starts`` and ``ends`` of the batch, see ``MemoryDecoder.forward``.
         """
         if not self._states and carried is not None:
@@ -60,7 +84,7 @@ class Teachers:
         total: Tensor | None = None
         for number, one in enumerate(self.models):
             model = one.model.to(src_tokens.device)
-            if carried is None:
+            if carried is None or str(one.task.get("reset")) == "segment":
                 features, read = model.extract_features(src_tokens)
             else:
                 states = self._states[number]

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.numeric import ceil_div
+from attlm_fairseq.tasks._absent import absent_batch
 from attlm_fairseq.tasks._special_words import refuse_special_words
 
 DOCUMENT_ORDERS = ("shuffled", "corpus", "rotated")
@@ -139,7 +140,7 @@ class DocumentDataset(FairseqDataset):
         ``Segment``.
         """
         if not samples:
-            return {}
+            return absent_batch()
         pad = self.dictionary.pad()
         source, target = (
             torch.nn.utils.rnn.pad_sequence([sample[part] for sample in samples], batch_first=True, padding_value=pad)

@@ -44,6 +44,12 @@ class ResumablePlateau(ReduceLROnPlateauLRSchedule):
             setattr(self.lr_scheduler, name, state_dict.get(name, 0))  # fairseq's own checkpoints lack it
         self.pending = state_dict.get("pending")
 
+    def forget(self) -> None:
+        """Let the next validation be the best so far."""
+        self.lr_scheduler.best = self.lr_scheduler.mode_worse
+        for name in COUNTERS:
+            setattr(self.lr_scheduler, name, 0)
+
     def step(self, epoch: int, val_loss: float | None = None) -> float:
         """End an epoch. Without a loss, a pending one is taken: fairseq calls this once it has restored optimizer and scheduler."""
         val_loss, self.pending = self.pending if val_loss is None else val_loss, None
@@ -74,6 +80,13 @@ def _loading(load: Any) -> Any:
     def load_checkpoint(cfg: Any, trainer: Any, **passthrough: Any) -> Any:
         try:
             extra_state, epoch_itr = load(cfg, trainer, **passthrough)
+        except AssertionError as error:
+            if "please reset the optimizer" not in str(error):
+                raise
+            raise InputError(
+                f"the checkpoint was written with another optimizer or criterion ({str(error).split(';')[0]}); give those of before, or "
+                "--reset-optimizer"
+            ) from None
         except RuntimeError as error:
             if "dataloader mismatch" not in str(error) or not hasattr(trainer.task, "dependencies"):
                 raise
@@ -86,6 +99,11 @@ def _loading(load: Any) -> Any:
         saved = extra_state.get(type(trainer.task).__name__, {})
         if cfg.reset_dataloader and not cfg.reset_optimizer:
             trainer.task.set_average(saved)
+        if changed := changes(saved.get("judged_by", {}), trainer.task.judged_by):
+            logger.warning(f"the checkpoint was written {changed}: the next validation counts as the best so far")
+            vars(fairseq.checkpoint_utils.save_checkpoint).pop("best", None)
+            if isinstance(schedule := trainer.lr_scheduler, ResumablePlateau):
+                schedule.forget()
         if epoch_itr.iterations_in_epoch > 0 and (changed := changes(saved.get("options", {}), trainer.task.dependencies())):
             logger.warning(
                 f"the checkpoint was written in the midst of an epoch {changed}: the rest of this epoch reads some words again and leaves "

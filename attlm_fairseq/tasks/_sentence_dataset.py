@@ -16,6 +16,7 @@ from torch import Tensor
 from attlm_fairseq.batching import padded_batches
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.numeric import ceil_div
+from attlm_fairseq.tasks._absent import absent_batch
 from attlm_fairseq.tasks._special_words import refuse_special_words
 
 BATCH_ORDERS = ("corpus", "shuffled", "length")
@@ -81,7 +82,7 @@ class SentenceDataset(FairseqDataset):
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return a fairseq batch of samples, padded on the right: ``src_tokens`` and ``target`` are (B, T)."""
         if not samples:
-            return {}
+            return absent_batch()
         return collate([sample["id"] for sample in samples], [sample["target"] for sample in samples], self.dictionary)
 
     def batches(

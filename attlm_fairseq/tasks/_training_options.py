@@ -13,6 +13,9 @@ from attlm_fairseq.models._choices import ChoiceOptions
 from attlm_fairseq.models._decoder import refuse_model_options
 from attlm_fairseq.tasks._averaging import AVERAGES
 
+METRICS = ("loss", "nll_loss", "ppl", "attention_entropy", "log_normaliser")
+"""What a validation logs; the last two with their terms of the loss alone."""
+
 
 @dataclass
 class TrainingOptions(ChoiceOptions):
@@ -60,12 +63,20 @@ class TrainingOptions(ChoiceOptions):
     tokens_per_sample: int = II("eval_lm.context_window")
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     continue_once: Optional[str] = II("checkpoint.continue_once")
+    best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
+    maximize_best_checkpoint_metric: bool = II("checkpoint.maximize_best_checkpoint_metric")
+    reset_meters: bool = II("checkpoint.reset_meters")
+    patience: int = II("checkpoint.patience")
+    valid_subset: str = II("dataset.valid_subset")
+    batch_size_valid: Optional[int] = II("dataset.batch_size_valid")
 
 
 def refuse_options(task: TrainingOptions, model: Any) -> None:
     """Raise InputError for options, of a task or of the model that it is to train, that have no effect or cannot work."""
-    if task.batch_size is not None and task.batch_size < 1:
-        raise InputError(f"--batch-size {task.batch_size}: expected at least 1")
+    for option in ("batch_size", "batch_size_valid"):
+        if (size := getattr(task, option)) is not None and size < 1:
+            raise InputError(f"--{option.replace('_', '-')} {size}: expected at least 1")
+    _refuse_metric(task)
     if task.amp:  # the models choose the precision of each computation themselves
         raise InputError("--amp has no effect on these models: give --compute-dtype bf16, or leave it out")
     for option in ("fp16", "bf16"):
@@ -84,6 +95,19 @@ def refuse_options(task: TrainingOptions, model: Any) -> None:
     for option in ("finetune_from_model", "continue_once"):
         if getattr(model, "init_from", None) and getattr(task, option):
             raise InputError(f"--init-from has no effect with --{option.replace('_', '-')}, which takes all weights: give one of them")
+
+
+def _refuse_metric(task: TrainingOptions) -> None:
+    """Raise InputError for an option on which validation is the best that cannot work: fairseq finds out when the first one has ended."""
+    if task.disable_validation:
+        if task.patience > 0:
+            raise InputError("--patience counts validations: leave --disable-validation out, or --patience")
+        return
+    known = [*METRICS, *(["ppl_salton2017"] if getattr(task, "_name", None) == "sentence_reset_lm" else [])]
+    if task.best_checkpoint_metric not in known:
+        raise InputError(f"--best-checkpoint-metric {task.best_checkpoint_metric}: expected {', '.join(known[:-1])} or {known[-1]}")
+    if task.maximize_best_checkpoint_metric:
+        raise InputError(f"--maximize-best-checkpoint-metric: {task.best_checkpoint_metric} is the better the lower: leave it out")
 
 
 def _refuse_averaging(task: TrainingOptions) -> None:

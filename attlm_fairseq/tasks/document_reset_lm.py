@@ -18,11 +18,12 @@ from torch import Tensor
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryLanguageModel
 from attlm_fairseq.modules.state import Carried, has_slots
+from attlm_fairseq.tasks._absent import counting_nothing, is_absent
 from attlm_fairseq.tasks._carried_state import CarriedState
 from attlm_fairseq.tasks._document_dataset import DOCUMENT_ORDERS, DocumentDataset, Segment
 from attlm_fairseq.tasks._resuming import RESUME, changes, world_size
 from attlm_fairseq.tasks._training_options import TrainingOptions
-from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMTask, require_sample
+from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMTask
 
 logger = logging.getLogger(__name__)
 
@@ -212,7 +213,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
 
     def with_state(self, sample: dict[str, Any], state: CarriedState) -> dict[str, Any]:
         """Return the sample with the carried state added; unchanged if nothing is carried."""
-        if not sample or self.cfg.reset == "segment":
+        if self.cfg.reset == "segment":
             return sample
         return {**sample, "net_input": {**sample["net_input"], "carried": state}}
 
@@ -221,9 +222,9 @@ class DocumentResetLMTask(SentenceResetLMTask):
     ) -> tuple[Tensor, int, dict]:
         if all(weights.grad is None for weights in model.parameters()):  # an update begins, perhaps again after an overflow of --fp16
             self._lengths = []
-        if not ignore_grad:  # that is a batch of a rank that has no data left, for the others to have company
+        if not is_absent(sample):
             sample = self.with_state(sample, self.training_state)
-            self._lengths += [sample["target"].size(1)] if sample else []
+            self._lengths.append(sample["target"].size(1))
         result = super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
         self._of_all_ranks = []
         # in mid-epoch fairseq validates before it writes a checkpoint, and begin_valid_epoch gathers; except where it may not validate
@@ -232,8 +233,9 @@ class DocumentResetLMTask(SentenceResetLMTask):
         return result
 
     def optimizer_step(self, optimizer: Any, model: BaseFairseqModel, update_num: int) -> None:
-        """Update the weights. With --random-bptt, all positions weigh the same: their losses are summed, as by --sentence-avg, or the
-        learning rate is scaled by the mean length of the segments."""
+        """Update the weights. With --random-bptt, positions weigh the same: their losses are summed, as by --sentence-avg, or the learning
+        rate is scaled by the mean length of the segments. That of a batch is its longest row's: next to rows that a short document ends,
+        or with few rows left, positions weigh more."""
         lengths, self._lengths = self._lengths, []
         if not self.cfg.random_bptt or self.cfg.sentence_avg:
             super().optimizer_step(optimizer, model, update_num)
@@ -264,7 +266,8 @@ class DocumentResetLMTask(SentenceResetLMTask):
             torch.distributed.all_gather_object(self._of_all_ranks, self.training_state.state_dict())
 
     def valid_step(self, sample: dict, model: BaseFairseqModel, criterion: torch.nn.Module) -> tuple[Tensor, int, dict]:
-        require_sample(sample)
+        if self.is_absent_in_validation(sample):
+            return counting_nothing(*FairseqTask.valid_step(self, self.two_words(model), model, criterion))
         return FairseqTask.valid_step(self, self.with_state(sample, self.validation_state), model, criterion)
 
     def get_checkpoint_dict(self) -> dict[str, Any]:

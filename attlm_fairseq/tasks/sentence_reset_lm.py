@@ -21,6 +21,7 @@ from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
 from torch import Tensor
 
+from attlm_fairseq.checkpoints.export import TASK_CLASSES
 from attlm_fairseq.checkpoints.fairseq_loading import TRAINED_WITH
 from attlm_fairseq.checkpoints.initialisation import initialise_from
 from attlm_fairseq.checkpoints.reading import read_plain_data
@@ -28,10 +29,11 @@ from attlm_fairseq.checkpoints.vocabulary import fingerprint
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryLanguageModel
 from attlm_fairseq.modules.memory import PointerReader
+from attlm_fairseq.tasks._absent import counting_nothing, is_absent
 from attlm_fairseq.tasks._averaging import WeightAverage, copy_to_masters
 from attlm_fairseq.tasks._resuming import changes, load_patience_dict, patience_dict, world_size
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
-from attlm_fairseq.tasks._special_words import special_word
+from attlm_fairseq.tasks._special_words import refuse_other_words, special_word
 from attlm_fairseq.tasks._training_options import TrainingOptions, refuse_options
 
 logger = logging.getLogger(__name__)
@@ -63,9 +65,6 @@ class SentenceResetLMConfig(TrainingOptions):
     dataset_impl: Optional[str] = II("dataset.dataset_impl")
 
 
-TASK_CLASSES = ("SentenceResetLMTask", "DocumentResetLMTask")  # a run may go on with the other task
-
-
 @register_task("sentence_reset_lm", dataclass=SentenceResetLMConfig)
 class SentenceResetLMTask(FairseqTask):
     """Language modelling over independent sentences.
@@ -85,6 +84,7 @@ class SentenceResetLMTask(FairseqTask):
         self._trained: Optional[BaseFairseqModel] = None  # after its first update
         self._own_seed = -1  # of this process for the current update
         self._judged = False  # whether this validation has been
+        self._validated: dict[str, float] = {}  # perplexities of the first validation set with the weights as they are
         self._loaded: dict[str, Any] = {}  # what the checkpoint has of its task
         self.average = WeightAverage(str(cfg.average), cfg.average_decay, cfg.average_window)
 
@@ -99,7 +99,7 @@ class SentenceResetLMTask(FairseqTask):
                 "dict.txt here, or decode with --task translation_with_lm --lms, which finds it)",
                 path=path.parent,
             )
-        return cls(cfg, Dictionary.load(str(path)))
+        return cls(cfg, read_dictionary(path, utils.split_paths(cfg.data)[1:]))
 
     def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> BaseFairseqModel:
         self.trains = not from_checkpoint
@@ -108,6 +108,7 @@ class SentenceResetLMTask(FairseqTask):
             default = PointerReader.defaults["pointer_loss"]
             given = getattr(cfg, "pointer_loss", default)
             self._pointer_loss = 0.0 if given == default else given
+            self.require_files()
             self.compare_dictionaries()
         else:
             self.warn_of_other_resets()
@@ -149,9 +150,8 @@ class SentenceResetLMTask(FairseqTask):
 
     def try_out(self, criterion: FairseqCriterion, model: BaseFairseqModel) -> None:
         """Compute the loss of two words, so that a term of the loss that the model cannot have is refused before the data are read."""
-        tokens = torch.full((1, 2), self.dictionary.eos())
         with torch.random.fork_rng(devices=[]):  # dropout draws, and the training is to be the same without this
-            criterion(model, {"net_input": {"src_tokens": tokens}, "target": tokens, "ntokens": tokens.numel()})
+            criterion(model, self.two_words(model))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the task's entries in a checkpoint."""
@@ -182,6 +182,17 @@ class SentenceResetLMTask(FairseqTask):
                 path=self.cfg.data,
             )
         self._loaded = state_dict
+
+    def require_files(self) -> None:
+        """Raise InputError if a checkpoint to begin with is missing: fairseq would begin anew, and overwrite what is in --save-dir."""
+        resumed = self.checkpoint_to_resume()
+        if self.cfg.restore_file != "checkpoint_last.pt":
+            if not resumed.is_file():
+                raise InputError(f"there is no such file; correct --restore-file {self.cfg.restore_file}, or leave it out", path=resumed)
+        elif not resumed.is_file():  # a first start
+            for option in ("continue_once", "finetune_from_model"):
+                if (named := getattr(self.cfg, option)) and not Path(named).is_file():
+                    raise InputError(f"there is no such file; correct --{option.replace('_', '-')}, or leave it out", path=named)
 
     def compare_dictionaries(self) -> None:
         """Raise InputError if fairseq-train would resume a checkpoint of another dictionary; fairseq does not check this."""
@@ -238,11 +249,17 @@ class SentenceResetLMTask(FairseqTask):
         binary = path.with_name(f"{split}.bin")
         if binary.is_file() and not binary.stat().st_size:  # numpy cannot map an empty file
             raise InputError("the split is empty; preprocess a text with at least one line", path=path)
-        lines = data_utils.load_indexed_dataset(str(path), self.dictionary, self.cfg.dataset_impl, combine=combine)
+        try:
+            lines = data_utils.load_indexed_dataset(str(path), self.dictionary, self.cfg.dataset_impl, combine=combine)
+        except Exception as error:  # of a file that is cut short, fairseq and numpy raise almost anything
+            raise InputError(
+                f"cannot be read ({' '.join(str(error).split())}): is it cut short? Preprocess the text again", path=path
+            ) from None
         if lines is None:
             raise InputError(f"there is no split {split!r}; preprocess it, or name another with the subset options", path=path.parent)
         if lines.supports_prefetch:  # --dataset-impl cached: nothing can be read before
             lines.prefetch(range(len(lines)))
+        refuse_other_words(lines, len(self.dictionary), str(path))
         return lines, path
 
     def get_batch_iterator(
@@ -318,7 +335,14 @@ class SentenceResetLMTask(FairseqTask):
         self.average.take_out(model)
         if resumed:
             copy_to_masters(optimizer)
+        if is_absent(sample):
+            return counting_nothing(*super().train_step(self.two_words(model), model, criterion, optimizer, update_num, ignore_grad=True))
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+
+    def two_words(self, model: BaseFairseqModel) -> dict[str, Any]:
+        """Return a batch of two words, on the device of the model."""
+        tokens = torch.full((1, 2), self.dictionary.eos(), device=next(model.parameters()).device)
+        return {"net_input": {"src_tokens": tokens}, "target": tokens, "ntokens": tokens.numel()}
 
     def draw_by_rank(self) -> None:
         """Let each process of a training draw its own dropout. fairseq gives all of them the same seed at the beginning of an update, and
@@ -331,7 +355,7 @@ class SentenceResetLMTask(FairseqTask):
     def optimizer_step(self, optimizer: Any, model: BaseFairseqModel, update_num: int) -> None:
         super().optimizer_step(optimizer, model, update_num)
         self.average.add(model)
-        self._trained = model
+        self._trained, self._validated = model, {}
 
     def begin_valid_epoch(self, epoch: int, model: BaseFairseqModel) -> None:
         """Prepare for validation. The first validation set decides when averaging of the weights starts."""
@@ -340,20 +364,28 @@ class SentenceResetLMTask(FairseqTask):
         self._judged = False
 
     def post_validate(self, model: BaseFairseqModel, stats: dict[str, Any], agg: Any) -> None:
-        if not self._judged and self.average.kind == "nt-asgd" and self.average.judge(float(stats["ppl"])):
+        if self._judged:
+            return
+        self._validated = {name: float(stats[name]) for name in ("ppl", "ppl_salton2017") if name in stats}
+        if self.average.kind == "nt-asgd" and self.average.judge(float(stats["ppl"])):
             logger.info("the weights are averaged from now on")
         self._judged = True
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
         """Return the task's entries for a checkpoint, and put the average into the model, which is saved next."""
-        saved: dict[str, Any] = {"options": self.dependencies()}
+        saved: dict[str, Any] = {"options": self.dependencies(), "judged_by": self.judged_by, "validation": self._validated}
         if patience := patience_dict():
             saved["patience"] = patience
         if self.average.kind != "none":
             if self._trained is not None:
                 self.average.put_in(self._trained)
             saved["average"] = self.average.state_dict()
-        return dict.fromkeys(TASK_CLASSES, saved)  # fairseq gives each task what has its name
+        return dict.fromkeys(TASK_CLASSES, saved)  # fairseq gives each task what has its name, and a run may go on with the other task
+
+    @property
+    def judged_by(self) -> dict[str, Any]:
+        """The options that decide which validation is better than which."""
+        return {"--best-checkpoint-metric": self.cfg.best_checkpoint_metric, "--valid-subset": self.cfg.valid_subset}
 
     def dependencies(self) -> dict[str, Any]:
         """Return the settings that decide which batch has which sentences; with others, an epoch cannot go on where it was interrupted."""
@@ -370,7 +402,8 @@ class SentenceResetLMTask(FairseqTask):
         }
 
     def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
-        load_patience_dict(saved.get("patience", {}))
+        if not self.cfg.reset_meters and not changes(saved.get("judged_by", {}), self.judged_by):
+            load_patience_dict(saved.get("patience", {}))
         self.set_average(saved)
 
     def set_average(self, saved: dict[str, Any]) -> None:
@@ -379,14 +412,21 @@ class SentenceResetLMTask(FairseqTask):
             self.average.load_state_dict(saved["average"])
 
     def valid_step(self, sample: dict[str, Any], model: BaseFairseqModel, criterion: torch.nn.Module) -> tuple[Tensor, int, dict]:
-        require_sample(sample)
+        absent = self.is_absent_in_validation(sample)
+        sample = self.two_words(model) if absent else sample
         loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
         # the first event of a sentence follows </s> alone: one distribution serves all sentences
         start = sample["target"].new_full((1, 1), self.dictionary.eos())
         with torch.no_grad():
             first = model.get_normalized_probs(model(start), log_probs=True)[0, -1]
         logging_output["first_nll"] = -first.float()[sample["target"][:, 0]].sum()
-        return loss, sample_size, logging_output
+        return counting_nothing(loss, sample_size, logging_output) if absent else (loss, sample_size, logging_output)
+
+    def is_absent_in_validation(self, sample: dict[str, Any]) -> bool:
+        """Return whether this process has no data left. Raises InputError in fairseq-validate, which adds up nothing of several."""
+        if is_absent(sample) and not self.trains:
+            raise InputError("fairseq-validate runs as one process: give --distributed-world-size 1")
+        return is_absent(sample)
 
     def reduce_metrics(self, logging_outputs: list[dict], criterion: torch.nn.Module) -> None:
         tokens = sum(float(log.get("ntokens", 0)) for log in logging_outputs)
@@ -445,10 +485,22 @@ class SentenceResetLMTask(FairseqTask):
         return self.dictionary
 
 
-def require_sample(sample: dict[str, Any]) -> None:
-    """Raise InputError for a batch without sentences. fairseq-train replaces it, fairseq-validate on several GPUs does not."""
-    if not sample:
-        raise InputError("fairseq-validate runs as one process: give --distributed-world-size 1")
+def read_dictionary(path: Path, other_parts: Sequence[str]) -> Dictionary:
+    """Read ``dict.txt`` of the first part of the data. Raises InputError if it is damaged, or a later part has another one."""
+    try:
+        dictionary = Dictionary.load(str(path))
+        content = path.read_bytes()
+    except Exception as error:  # fairseq raises almost anything
+        raise InputError(f"is no dictionary of fairseq-preprocess: {' '.join(str(error).split())}", path=path) from None
+    if len(dictionary) == dictionary.nspecial:
+        raise InputError("has no words; preprocess the text again", path=path)
+    for part in other_parts:
+        other = Path(part, "dict.txt")
+        if not other.parent.is_dir():
+            raise InputError("there is no such folder; correct the data folders, joined by ':'", path=other.parent)
+        if other.is_file() and other.read_bytes() != content:
+            raise InputError(f"is another dictionary than {path}; preprocess each part of the data with --srcdict {path}", path=other)
+    return dictionary
 
 
 def perplexity(nll: Any) -> float:

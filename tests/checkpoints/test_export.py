@@ -108,10 +108,11 @@ def test_the_training_record_of_a_real_checkpoint(tmp_path):
     content["cfg"]["optimizer"] = {"_name": "adam", "lr": [0.002], "object": object}
     content["cfg"]["common"] = {"seed": 7, "user_dir": "/home/someone/attlm_fairseq"}
     content["optimizer_history"] = [{"num_updates": 3}, {"num_updates": 716}]
-    meter = {"val": 1.0, "sum": torch.tensor(20.0), "count": 10.0}
+    meter = {"val": 1.0, "sum": torch.tensor(20.0), "count": 10.0}  # the mean of all validations of the run, which says nothing
     content["extra_state"] = {
         "train_iterator": {"epoch": 3, "iterations_in_epoch": 0},
         "metrics": {"valid": [(10, "_nll", "AverageMeter", meter), (10, "loss", "AverageMeter", meter)]},
+        "SentenceResetLMTask": {"validation": {"ppl": 7.38905609893065}},
     }
     content["cfg"]["optimizer"].pop("object")
     torch.save(content, checkpoint)

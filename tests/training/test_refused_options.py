@@ -37,6 +37,7 @@ TASK = {
     "amp": False, "fp16": False, "bf16": False, "cpu": True, "curriculum": 0, "grouped_shuffling": False, "update_epoch_batch_itr": False,
     "skip_remainder_batch": False, "finetune_from_model": None, "continue_once": None,
     "average": "none", "average_window": 5, "average_decay": 0.999, "disable_validation": False, "batch_size": None,
+    "batch_size_valid": None, "best_checkpoint_metric": "ppl", "maximize_best_checkpoint_metric": False, "patience": -1,
 }  # fmt: skip
 ALL_PLACES = {"dropout_in": 0.4, "dropout_between": 0.25, "dropout_out": 0.4}
 MODEL = {"output_layer": "tied", "adaptive_cutoffs": None, "init_from": None}
@@ -139,6 +140,12 @@ ADAPTIVE = ["--output-layer", "adaptive", "--adaptive-cutoffs", "5,9", "--decode
         (["--arch", "plain_lstm_lm", *OURS, "--task", "document_reset_lm", "--max-tokens", "20"], ["--batch-size 16", "--max-tokens 20"]),
         (["--arch", "attentive_lstm_lm", *OURS, "--task", "document_reset_lm", "--memory-slots", "3"], ["--memory-slots 3 has no effect"]),
         *(([*WITH_SLOTS, "--reset", reset], [f"--memory-slots has no effect with --reset {reset}"]) for reset in ("memory", "segment")),
+        (["--arch", "plain_lstm_lm", *OURS, "--patience", "2"], ["--patience counts validations"]),
+        (["--arch", "plain_lstm_lm", *OURS, "--batch-size-valid", "0"], ["--batch-size-valid 0: expected at least 1"]),
+        *(
+            (["--arch", "plain_lstm_lm", *OURS, option, "gone.pt"], ["gone.pt: there is no such file", f"correct {option}"])
+            for option in ("--restore-file", "--continue-once", "--finetune-from-model")
+        ),
         (["--arch", "plain_lstm_lm", *OURS, "--max-target-positions", "7"], ["--max-target-positions 7 is for fairseq's own models"]),
         (
             ["--arch", "lstm_lm", "--criterion", "cross_entropy", "--task", "document_reset_lm"],
@@ -148,6 +155,22 @@ ADAPTIVE = ["--output-layer", "adaptive", "--adaptive-cutoffs", "5,9", "--decode
 )
 def test_training_that_cannot_be_what_was_asked_for(data, options, parts):
     expect_one_line(fairseq("train", data / "bin", *SENTENCES, *SHORT, *options, "--save-dir", data / "no", check=False), *parts)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--best-checkpoint-metric", "perplexity"], "--best-checkpoint-metric perplexity: expected loss, nll_loss, ppl, "),
+        (
+            ["--task", "document_reset_lm", "--best-checkpoint-metric", "ppl_salton2017"],
+            "--best-checkpoint-metric ppl_salton2017: expected loss, nll_loss, ppl, attention_entropy or log_normaliser",
+        ),
+        (["--maximize-best-checkpoint-metric"], "--maximize-best-checkpoint-metric: loss is the better the lower"),
+    ],
+)
+def test_metrics_that_choose_no_best_checkpoint(data, options, message):
+    arguments = [data / "bin", *SENTENCES, *TINY, *LOGGING, *OURS, "--arch", "plain_lstm_lm", *options, "--save-dir", data / "no"]
+    expect_one_line(fairseq("train", *arguments, check=False), message)
 
 
 @pytest.mark.parametrize(
@@ -337,3 +360,45 @@ def test_one_line_of_several_processes(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         plugin.one_line_input_errors(type(raised.value), raised.value, None)
     assert capsys.readouterr().err == "attlm: error: its weights are another's\n"
+
+
+def test_data_in_parts_of_two_dictionaries(data):
+    other = data / "other"
+    shutil.copytree(data / "bin", other)
+    arguments = [f"{data / 'bin'}:{other}", *SENTENCES, *SHORT, *OURS, "--arch", "plain_lstm_lm", "--save-dir", data / "no"]
+    lines = (other / "dict.txt").read_text().splitlines(keepends=True)
+    (other / "dict.txt").write_text("".join([*lines[1:], lines[0]]))
+    expect_one_line(
+        fairseq("train", *arguments, check=False), f"{other}/dict.txt: is another dictionary than {data}/bin/dict.txt", "--srcdict"
+    )
+    shutil.rmtree(other)
+    expect_one_line(fairseq("train", *arguments, check=False), f"{other}: there is no such folder")
+
+
+def test_damaged_data_are_one_line(data):
+    folder = data / "damaged"
+    arguments = [folder, *SENTENCES, *SHORT, *OURS, "--arch", "plain_lstm_lm", "--save-dir", data / "no"]
+    for name, change, parts in (
+        ("dict.txt", lambda text: b"".join(text.splitlines(keepends=True)[:3]), ["train: has the word number", "dict.txt has 7 symbols"]),
+        ("dict.txt", lambda text: text.replace(b" ", b"_"), ["dict.txt: is no dictionary of fairseq-preprocess"]),
+        ("dict.txt", lambda text: b"", ["dict.txt: has no words"]),
+        ("train.bin", lambda content: content[:-7], ["train: has other words than the", "is the .bin cut short?"]),
+        ("train.idx", lambda content: content[:60], ["train: cannot be read", "is it cut short?"]),
+    ):
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(data / "bin", folder)
+        (folder / name).write_bytes(change((folder / name).read_bytes()))
+        expect_one_line(fairseq("train", *arguments, check=False), *parts)
+
+
+def test_another_optimizer_is_one_line(data, trained, tmp_path):
+    shutil.copy(trained, tmp_path / "checkpoint_last.pt")
+    arguments = [data / "bin", *SENTENCES, *SHORT, *OURS, "--arch", "attentive_lstm_lm", "--save-dir", tmp_path, "--optimizer", "adagrad"]
+    expect_one_line(fairseq("train", *arguments, check=False), "was written with another optimizer or criterion", "--reset-optimizer")
+
+
+def test_options_that_look_like_code_are_taken_again(data, tmp_path):
+    """Their values are names, which nothing evaluates."""
+    arguments = [data / "bin", *SENTENCES, *SHORT, *OURS, "--arch", "plain_lstm_lm", "--save-dir", tmp_path, "--wandb-project", "lm(v2)"]
+    for updates in (1, 2):
+        fairseq("train", *arguments, "--max-update", updates)

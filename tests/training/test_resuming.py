@@ -11,6 +11,7 @@ from fairseq.data import Dictionary
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.tasks import _resuming
+from attlm_fairseq.tasks._absent import absent_batch
 from attlm_fairseq.tasks._document_dataset import DocumentDataset
 from attlm_fairseq.tasks.document_reset_lm import DocumentResetLMConfig, DocumentResetLMTask
 from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMConfig, SentenceResetLMTask
@@ -72,7 +73,7 @@ def test_a_checkpoint_of_before_says_nothing(caplog):
 
 def test_an_empty_batch_of_fairseq_validate_is_one_line():
     with pytest.raises(InputError, match="fairseq-validate runs as one process: give --distributed-world-size 1"):
-        make_task().valid_step({}, None, None)
+        make_task().valid_step(absent_batch(), None, None)
 
 
 def test_a_blank_line_cannot_be_continued_from_a_prefix():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from fairseq_runs import LOGGING, ROOT, expect_one_line, fairseq, logged
 from lm_files import write_checkpoint
 from small_models import PAD, V, make_model, reference_log_probs, sentences
 
-from attlm_fairseq.checkpoints.reading import FINGERPRINT, TrainedModel
+from attlm_fairseq.checkpoints.reading import FINGERPRINT, TrainedModel, load_model
 from attlm_fairseq.checkpoints.vocabulary import Vocabulary
 from attlm_fairseq.criterions.teacher import Teachers, load_teachers
 from attlm_fairseq.errors import InputError
@@ -288,3 +289,37 @@ def test_options_of_a_teacher_that_cannot_be(teacher, tmp_path, given, parts):
     )
     expect_one_line(result, *parts)
     assert not list(tmp_path.glob("new/*.pt"))
+
+
+def test_a_teacher_that_begins_anew_elsewhere_is_refused(tmp_path):
+    """Where the student reads documents on. One of documents can teach sentences, and one of segments begins anew with each of them."""
+    documents = {"_name": "document_reset_lm", "reset": "document", "reset_every": 0}
+    checkpoint = write_checkpoint(tmp_path / "lm.pt", list(WORDS))
+    symbols = load_model(checkpoint).vocabulary.symbols
+    content = torch.load(checkpoint)
+    for task, student, message in (
+        ({"_name": "sentence_reset_lm"}, documents, "begins anew at each sentence"),
+        ({"_name": "sentence_reset_lm"}, documents | {"reset": "segment"}, None),
+        ({"_name": "sentence_reset_lm"}, {"_name": "sentence_reset_lm"}, None),
+        (documents, {"_name": "sentence_reset_lm"}, None),
+        (documents | {"reset_every": 5}, documents, "was trained with --reset-every 5, this training has 0"),
+        (documents | {"reset": "segment"}, documents, None),
+        ({}, documents, None),  # of an earlier version
+    ):
+        content["cfg"]["task"] = {**(content["cfg"].get("task") or {}), "_name": None, "reset": None, "reset_every": 0, **task}
+        torch.save(content, checkpoint)
+        if message is None:
+            load_teachers(str(checkpoint), symbols, student)
+            continue
+        with pytest.raises(InputError, match=message):
+            load_teachers(str(checkpoint), symbols, student)
+
+
+def test_a_teacher_of_segments_carries_nothing():
+    model, tokens = make_model("single").eval(), batch()[0]
+    [one] = Teachers([replace(trained_model(model), task={"reset": "segment"})]).models
+    place = {"rows": torch.arange(len(tokens)), "starts": torch.zeros(len(tokens), dtype=torch.bool)}
+    place["ends"] = place["starts"]
+    teachers, state = Teachers([one]), CarriedState(EVERYTHING)
+    for _ in range(2):
+        torch.testing.assert_close(teachers.probabilities(tokens, state, **place), teachers.probabilities(tokens))

@@ -332,6 +332,48 @@ def test_two_processes_are_one_with_twice_the_sentences(data):
         assert float(logged(two, "valid")[-1][name]) == pytest.approx(float(logged(one, "valid")[-1][name]), rel=1e-4)
 
 
+def test_several_batches_of_an_update_and_a_process_that_runs_out_within_it(data, tmp_path):
+    """61 sentences in batches of 24, three for an update: one process has two, the other one and then none."""
+    common = [data / "bin", *SENTENCES, "--arch", "plain_lstm_lm", *SMALL, *SGD, "--batch-size", 24, "--max-epoch", 1]
+    one = fairseq("train", *common, "--update-freq", 3, "--save-dir", tmp_path / "one")
+    two = two_processes(*common, "--update-freq", 2, "--save-dir", tmp_path / "two")
+    same_weights(tmp_path / "one" / "checkpoint_last.pt", tmp_path / "two" / "checkpoint_last.pt", 1e-5)
+    logs = [logged(result, "train")[-1] for result in (one, two)]
+    for name in ("train_wpb", "train_bsz", "train_gnorm"):
+        assert float(logs[1][name]) == pytest.approx(float(logs[0][name]), abs=2e-3), name
+
+
+def test_another_metric_than_that_of_the_checkpoint(data, tmp_path):
+    """Its numbers are not compared with those of before, by none of what counts validations."""
+    common = [data / "bin", *SENTENCES, "--arch", "plain_lstm_lm", *SMALL, *SGD, "--batch-size", 8, "--save-dir", tmp_path]
+    common += ["--lr-scheduler", "reduce_lr_on_plateau", "--patience", 1]
+    fairseq("train", *common, "--max-epoch", 1)
+    changed = fairseq("train", *common, "--max-epoch", 4, "--best-checkpoint-metric", "ppl")
+    assert (
+        "with --best-checkpoint-metric 'loss', and this run has --best-checkpoint-metric 'ppl': the next validation counts"
+        in changed.stdout
+    )
+    found = logged(changed, "valid")
+    assert len(found) == 3
+    assert "valid_best_ppl" not in found[0]
+    best = torch.load(tmp_path / "checkpoint_best.pt", weights_only=False)["extra_state"]
+    assert best["best"] == min(float(log["valid_ppl"]) for log in found) == best["SentenceResetLMTask"]["validation"]["ppl"]
+    again = fairseq("train", *common, "--max-epoch", 5, "--best-checkpoint-metric", "ppl", "--reset-meters")
+    assert len(logged(again, "valid")) == 1
+
+
+def test_the_validation_of_a_checkpoint_is_that_of_its_weights(data, tmp_path):
+    """fairseq's meters have the mean of all validations."""
+    common = [data / "bin", *SENTENCES, "--arch", "plain_lstm_lm", *SMALL, *SGD, "--batch-size", 8, "--max-epoch", 3]
+    found = logged(fairseq("train", *common, "--save-dir", tmp_path), "valid")
+    saved = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)["extra_state"]["SentenceResetLMTask"]["validation"]
+    assert saved == {name: float(found[-1][f"valid_{name}"]) for name in ("ppl", "ppl_salton2017")}
+    assert len({log["valid_ppl"] for log in found}) == 3
+    fairseq("train", *common, "--save-dir", tmp_path / "unjudged", "--validate-interval", 2)
+    saved = torch.load(tmp_path / "unjudged" / "checkpoint_last.pt", weights_only=False)["extra_state"]["SentenceResetLMTask"]["validation"]
+    assert saved == {}, "its weights were not validated"
+
+
 def test_two_processes_carry_documents_like_one_with_their_rows(data):
     common = [data / "bin", *DOCUMENTS, *KVP, *SMALL, *SGD, "--max-update", 40]
     one = fairseq("train", *common, "--batch-size", 4, "--save-dir", data / "four rows")
