@@ -96,7 +96,7 @@ def load_model(
             stored.weights["output.weight"] = stored.weights["embedding.weight"]  # a folder holds it once
         check_sizes(stored, family)
         with torch.random.fork_rng(devices=[]):  # initial values that are replaced leave the program's random numbers as they are
-            model = build_language_model(family, stored.options, len(stored.vocabulary), PAD)
+            model = build_language_model(family, stored.options, len(stored.vocabulary), PAD).float()  # whatever torch's default is
         model.load_state_dict(stored.weights)
         slots = stored.options.get("memory_slots", 0)
         if type(slots) is not int or slots < 0:  # True is an int, too

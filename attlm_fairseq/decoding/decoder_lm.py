@@ -53,6 +53,7 @@ class DecoderLM(SharedByCopies):
         self.vocabulary = trained.vocabulary
         self.eos = EOS
         self.path = trained.path
+        self._file = trained.path.absolute()  # wherever the program goes
         self.device = trained.model.embedding.weight.device
         start = self.start()
         self._layout = len(start.recurrent), len(start.memory), start.recurrent[0].shape[-1]
@@ -79,18 +80,26 @@ class DecoderLM(SharedByCopies):
         """Write the folder that ``attlm export`` writes, from the files of this model.
 
         Raises:
-            InputError: the files have become unusable, or the folder is not empty or cannot be written.
+            InputError: the files have changed since they were loaded, or the folder is not empty or cannot be written.
         """
         folder = Path(folder)
-        if self.path.is_dir():
+        if self._file.is_dir():
             with whole_folder(str(folder)) as place:
-                shutil.copytree(self.path, place, dirs_exist_ok=True)
+                shutil.copytree(self._file, place, dirs_exist_ok=True)
+                self._require_unchanged(load_model(place))
             return
         with tempfile.TemporaryDirectory() as place:
             dictionary = Path(place) / "dict.txt"
             dictionary.write_text("".join(f"{symbol} 1 {REPEATS}\n" for symbol in self.vocabulary.symbols[UNK + 1 :]), encoding="utf-8")
-            content = read_checkpoint(self.path)
-            write_checkpoint_folder(folder, load_model(self.path, dictionary, content=content), content, self.path)
+            content = read_checkpoint(self._file)
+            again = load_model(self._file, dictionary, content=content)
+            self._require_unchanged(again)
+            write_checkpoint_folder(folder, again, content, self.path)
+
+    def _require_unchanged(self, again: TrainedModel) -> None:
+        """Raise InputError if the model that was loaded again is another one, such as the next best checkpoint of a training."""
+        if self.trained.sha256 and again.sha256 != self.trained.sha256:
+            raise InputError("has changed since it was loaded: load it again", path=self.path)
 
     def deviation(self, sentences: Sequence[Sequence[str]]) -> Deviation:
         """Measure on a sample of the sentences how far the precision of the weights changes their scores.
@@ -148,11 +157,13 @@ class DecoderLM(SharedByCopies):
             IndexError: a token is not one of ``vocabulary`` (on a GPU, where finding out would force a wait, CUDA's own error).
         """
         tokens = self._checked(states, tokens).to(self.device)
+        with torch.autocast(self.device.type, enabled=False):  # that of a decoder around this
+            return self._stepped(states, tokens)
+
+    def _stepped(self, states: LanguageModelState, tokens: Tensor) -> tuple[Tensor, LanguageModelState]:
         if self.device.type == "cpu":  # project each distinct word once; on a GPU, counting them would force a wait
             words, places = tokens.unique(return_inverse=True)
-            if len(words) and not (int(words[0]) >= 0 and int(words[-1]) < len(self.vocabulary)):
-                wrong = int(words[0] if words[0] < 0 else words[-1])
-                raise IndexError(f"token {wrong}: expected 0 to {len(self.vocabulary) - 1}, the ids of lm.vocabulary")
+            self._require_known(words)
             inputs = self.stepping.inputs(words).select(places)
         else:
             inputs = self.stepping.inputs(tokens)
@@ -165,19 +176,35 @@ class DecoderLM(SharedByCopies):
         """Return the states of N hypotheses after T > 0 more tokens (N, T), equal to those of T steps except for rounding.
 
         No distributions are computed. The result shares no memory with ``states``. In lower precision the tokens are read one by one.
+
+        Raises:
+            TypeError, ValueError, IndexError: as ``step``.
         """
+        _require_whole_numbers("tokens", tokens, "ids, such as torch.tensor([[3, 7]])")
+        if tokens.dim() != 2 or not tokens.size(1):
+            raise ValueError(f"found tokens of shape {'x'.join(map(str, tokens.shape))}: expected at least one for each hypothesis, (N, T)")
+        self._checked(states, tokens[:, 0])
         tokens = tokens.to(self.device)
-        if self.precision == "float32":
-            states = self.model.state_after(tokens, states)
-        else:
-            for column in tokens.unbind(1):
-                _, _, states = self.stepping.step_features(self.stepping.inputs(column), states)
+        if self.device.type == "cpu":
+            self._require_known(tokens.aminmax())
+        with torch.autocast(self.device.type, enabled=False):
+            if self.precision == "float32":
+                states = self.model.state_after(tokens, states)
+            else:
+                for column in tokens.unbind(1):
+                    _, _, states = self.stepping.step_features(self.stepping.inputs(column), states)
         return self.select(states, torch.arange(len(tokens)))  # a copy: a view of a window would keep the longer memory alive
 
     def select(self, states: LanguageModelState, rows: Tensor) -> LanguageModelState:
         """Return copies of the given rows (N,) in this order; rows may be repeated. Raises TypeError if they are no whole numbers."""
         _require_whole_numbers("rows", rows, "row numbers, such as torch.tensor([0, 0, 3])")
         return states.select(rows.to(self.device))
+
+    def _require_known(self, words: Sequence[Tensor] | Tensor) -> None:
+        """Raise IndexError for sorted ids (the least and the greatest will do) of which one is not in the vocabulary."""
+        if len(words) and not (int(words[0]) >= 0 and int(words[-1]) < len(self.vocabulary)):
+            wrong = int(words[0] if words[0] < 0 else words[-1])
+            raise IndexError(f"token {wrong}: expected 0 to {len(self.vocabulary) - 1}, the ids of lm.vocabulary")
 
     def _checked(self, states: LanguageModelState, tokens: Tensor) -> Tensor:
         """Return the tokens; raises as ``step`` does."""

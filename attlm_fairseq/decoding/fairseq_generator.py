@@ -15,15 +15,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from fairseq.search import BeamSearch, Search
+from fairseq.search import BeamSearch, Sampling, Search
 from fairseq.sequence_generator import EnsembleModelWithAlignment, SequenceGenerator, SequenceGeneratorWithAlignment
 from torch import Tensor
 
-from attlm_fairseq.checkpoints.vocabulary import EOS
+from attlm_fairseq.checkpoints.vocabulary import EOS, Vocabulary
 from attlm_fairseq.decoding.fairseq_ensemble import FusedEnsemble, FusedEnsembleWithAlignment
 from attlm_fairseq.decoding.fairseq_lms import FusedLM
-from attlm_fairseq.decoding.fairseq_search import FastBeamSearch, FewTokensBeamSearch
+from attlm_fairseq.decoding.fairseq_search import FastBeamSearch, FewTokensBeamSearch, FusedSampling
 from attlm_fairseq.decoding.fusion_report import FusionReport
+from attlm_fairseq.decoding.vocabulary_map import fit_vocabulary
 from attlm_fairseq.errors import InputError
 
 
@@ -42,6 +43,9 @@ class FusedGenerator(SequenceGenerator):
             raise InputError(
                 f"the model ends its sentences with {dictionary[self.eos]}, language models with {dictionary[EOS]}: decode without --lms"
             )
+        symbols = Vocabulary(dictionary.symbols)
+        for fused in lms:
+            fit_vocabulary(fused.lm, symbols, fused.name)  # a program may have made it without
         plain_beam = type(self.search) is BeamSearch
         few_tokens = [fused for fused in lms if plain_beam and fused.ngram is not None and fused.weight > 0]
         every_token = [fused for fused in lms if fused not in few_tokens]
@@ -50,6 +54,8 @@ class FusedGenerator(SequenceGenerator):
         self.model = kind(list(self.model.models), every_token).eval()
         if plain_beam:
             self.search = FewTokensBeamSearch(dictionary, self.ngrams) if self.ngrams else FastBeamSearch(dictionary)
+        elif type(self.search) is Sampling:
+            self.search = FusedSampling(dictionary, self.search.sampling_topk, self.search.sampling_topp)
         self.lms = [*every_token, *few_tokens]  # in the order of `lm_scores`
         self.report = FusionReport([(fused.name, fused.weight) for fused in self.lms])
         self.without_lms: SequenceGenerator | None = None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from fairseq.search import BeamSearch
+from fairseq.search import BeamSearch, Sampling
 from torch import Tensor
 
 from attlm_fairseq.checkpoints.vocabulary import EOS
@@ -98,3 +98,12 @@ class FewTokensBeamSearch(FastBeamSearch):
             found = list(known)
             fused_totals[sentence, found] = row[found] + row.new_tensor(list(known.values()))
         return largest(fused_totals, count)
+
+
+class FusedSampling(Sampling):
+    """fairseq's sampling of sums with language models: ``--sampling-topp`` is a share of the sum of all tokens, which is not 1."""
+
+    def _sample_topp(self, lprobs: Tensor) -> tuple[Tensor, Tensor]:
+        total = lprobs.logsumexp(dim=-1, keepdim=True)
+        probabilities, tokens = super()._sample_topp(lprobs - total)
+        return probabilities * total.exp(), tokens  # a hypothesis keeps the score of the sums

@@ -9,7 +9,8 @@ Shapes: B batch times beams, T tokens so far, V the model's vocabulary, U its fi
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -92,32 +93,34 @@ class FusionLogitsProcessor(LogitsProcessor):
             ValueError: ``prompt_length`` is not an integer of at least 0.
         """
         check_fusion(fusion)
-        if not isinstance(prompt_length, int) or isinstance(prompt_length, bool) or prompt_length < 0:
+        if isinstance(prompt_length, bool) or not isinstance(prompt_length, SupportsIndex) or operator.index(prompt_length) < 0:
             raise ValueError(
                 f"prompt_length is how many ids at the beginning of each row are not text for the LMs: 1 for Bart, the prompt's length for "
                 f"a decoder-only model, 0 for none; not {prompt_length!r}"
             )
-        self.fusion = fusion
-        self.prompt_length = prompt_length
+        self.fusion: ShallowFusion = fusion
+        self.prompt_length = operator.index(prompt_length)
         self._states: dict[tuple[int, ...], Any] = {}  # after the prefixes of the last call
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return the scores (B, V) plus the fusion's scores, for the ids so far (B, T).
 
         Raises:
-            ValueError: the model has fewer tokens than the fusion, or the rows are shorter than ``prompt_length``.
+            ValueError: the model lacks tokens that the fusion scores (it may lack added ones, such as ``[PAD]``), or the rows are shorter
+                than ``prompt_length``.
         """
-        if self.fusion.size > scores.size(1):
-            raise ValueError(f"the fusion has {self.fusion.size} tokens, the model {scores.size(1)}: is this the model's tokenizer?")
         if input_ids.size(1) < self.prompt_length:
             raise ValueError(f"prompt_length is {self.prompt_length}, but generate was given rows of {input_ids.size(1)} ids")
         prefixes = [tuple(row) for row in input_ids[:, self.prompt_length :].tolist()]
         states = self._states = {prefix: self._state(prefix) for prefix in dict.fromkeys(prefixes)}
         rows = {prefix: row for row, prefix in enumerate(states)}
         added = torch.from_numpy(self.fusion.scores(list(states.values())))
-        added = added[[rows[prefix] for prefix in prefixes]].to(scores.dtype).to(scores.device)
+        size = min(self.fusion.size, scores.size(1))
+        if size < self.fusion.size and (max(self.fusion.ends, default=0) >= size or bool(added[:, size:].any())):
+            raise ValueError(f"the fusion has {self.fusion.size} tokens, the model {scores.size(1)}: is this the model's tokenizer?")
+        added = added[[rows[prefix] for prefix in prefixes], :size].to(scores.dtype).to(scores.device)
         fused = scores.clone()
-        fused[:, : self.fusion.size] += added
+        fused[:, :size] += added
         return fused
 
     def _state(self, prefix: tuple[int, ...]) -> Any:
@@ -127,10 +130,10 @@ class FusionLogitsProcessor(LogitsProcessor):
         while known and prefix[:known] not in states:
             known -= 1
         state = states[prefix[:known]] if prefix[:known] in states else self.fusion.start()
-        begun = self.prompt_length > 0 or any(token not in self.fusion.ends for token in prefix[:known])
+        begun = any(token not in self.fusion.ends for token in prefix[:known])
         for token in prefix[known:]:
             begun = begun or token not in self.fusion.ends
-            if token < self.fusion.size and begun:  # in a prompt, the end token also pads and begins
+            if token < self.fusion.size and begun:  # in a prompt, and in front of rows with longer ones, the end token also pads and begins
                 _, state = self.fusion.score(state, token)
         return state
 

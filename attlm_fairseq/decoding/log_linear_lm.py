@@ -5,6 +5,7 @@ Shapes: N states, K words.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -62,19 +63,25 @@ class LogLinearLM(SharedByCopies):
                 all are word LMs.
 
         Raises:
-            TypeError: an LM is none, or ``segment`` is a function.
+            TypeError: ``lms`` is no list, an LM is none, or ``segment`` is a function or holds anything but functions and None.
             ValueError: there are not as many weights or segmentations as LMs, or a weight is not a finite number.
             InputError: an n-gram LM without ``<unk>`` has a negative weight.
         """
+        if hasattr(lms, "score"):
+            raise TypeError(f"lms is {lms!r:.80}: expected a list of LMs")
         for lm in lms:
             if not all(hasattr(lm, name) for name in ("start", "token", "knows", "score", "log_probs")):
                 raise TypeError(f"an LM is {lm!r:.80}: expected a StatefulNeuralLM or KenLM; LogLinearLM.load takes files")
+        if weights is not None and not isinstance(weights, Sequence):
+            raise TypeError(f"weights is {weights!r:.80}: expected a list, one for each LM")
         if callable(segment):
             raise TypeError("segment is a function: expected a list with one for each LM, or None in it for an LM of words")
         weights = [1.0] * len(lms) if weights is None else list(weights)
         segment = [None] * len(lms) if segment is None else list(segment)
         if not len(lms) == len(weights) == len(segment):
             raise ValueError(f"{len(lms)} LMs need as many weights ({len(weights)}) and segmentations ({len(segment)})")
+        if not all(split is None or callable(split) for split in segment):
+            raise TypeError(f"segment is {segment!r:.80}: expected a function or None for each LM")
         if not all(map(is_finite, weights)):
             raise ValueError(f"the weights of LMs are finite numbers: {weights}")
         for lm, weight in zip(lms, weights, strict=True):
@@ -114,6 +121,11 @@ class LogLinearLM(SharedByCopies):
         """
         files = weighted(lm)
         return cls([load_stateful_lm(path, device, cache_bytes, precision) for path in files], list(files.values()))
+
+    @property
+    def follows_sentences(self) -> bool:
+        """Whether ``start`` is the state after other sentences, see ``after``."""
+        return self._starts is not None
 
     def start(self) -> State:
         """Return the state of an empty sentence."""
@@ -156,7 +168,16 @@ class LogLinearLM(SharedByCopies):
 
         An LM that does not know the word contributes ``ln p(<unk>) + unk_offset``. An offset below FORBIDS, such as -inf,
         forbids the word. It is then ignored for LMs with a negative weight: a word must not gain from being forbidden.
+
+        Raises:
+            TypeError: the word is no text, such as the id of a token.
+            ValueError: the offset is nan or inf, or there is not one history for each LM.
+            InputError: ``segment`` has split the word into nothing.
         """
+        if not isinstance(word, str):
+            raise TypeError(f"the word is {word!r:.60}: expected a text, such as 'word'; a DecoderLM takes ids")
+        if not unk_offset < math.inf:
+            raise ValueError(f"unk_offset is {unk_offset}: expected a number, or -inf")
         total = 0.0
         after = []
         for lm, weight, segment, history in zip(self.lms, self.weights, self.segment, state, strict=True):
@@ -236,4 +257,8 @@ def parts(word: str, segment: Callable[[str], Sequence[str]] | None) -> Sequence
 
     ``<unk>`` is not a spelling, so it is never split.
     """
-    return [word] if segment is None or word == UNKNOWN else segment(word)
+    if segment is None or word == UNKNOWN:
+        return [word]
+    if not (found := segment(word)):
+        raise InputError(f"segment splits the word {word!r} into nothing: expected its subwords")
+    return found

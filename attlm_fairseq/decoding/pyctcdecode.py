@@ -135,11 +135,14 @@ class PyctcdecodeLM(AbstractLanguageModel):
         """Save the parameters, unigrams and copies of the language models' files in a folder, for ``load_from_dir``.
 
         Raises:
-            InputError: the folder is not empty, or an LM has a ``segment`` function, which cannot be saved.
+            InputError: the folder is not empty, an LM's file has changed since it was loaded, an LM has a ``segment`` function, or the
+                LMs follow other sentences (``after``): these cannot be saved.
         """
         folder = Path(filepath)
         if any(self.lms.segment):
             raise InputError("cannot hold LMs of subwords: how they break words up is a function", path=folder)
+        if self.lms.follows_sentences:
+            raise InputError("cannot hold the sentences before: save the LMs without `after`, or pickle them", path=folder)
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise InputError("is not empty; name a new folder", path=folder)

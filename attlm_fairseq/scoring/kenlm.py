@@ -98,7 +98,7 @@ class KenLM:
 
     def words(self) -> Sequence[str]:
         """Return the words given to the constructor, or else those of the ARPA file. Raises InputError for a binary file."""
-        words = [word for word in (read_unigrams(self.path) if self._words is None else self._words) if self.knows(word)]
+        words = [word for word in (read_unigrams(self.file.path) if self._words is None else self._words) if self.knows(word)]
         if not words:
             raise InputError("has no words besides its special symbols", path=self.path)
         return words
@@ -126,6 +126,8 @@ class KenLM:
         return np.stack([rows[history] for history in histories])
 
     def save(self, place: Path) -> None:
+        """Copy the file. Raises InputError if it has changed since it was loaded."""
+        self.file.require_unchanged()
         shutil.copyfile(self.file.path, place)
 
     def _history(self, state: kenlm.State) -> NgramHistory:

@@ -122,6 +122,8 @@ class LMFusionTask(FairseqTask):
         lms = [fused for fused in lms if fused.weight]
         plain = super().build_generator(models, args, seq_gen_cls, options, prefix_allowed_tokens_fn)
         if not lms:
+            if self.decoding.lm_compare:
+                say("--lm-compare has nothing to compare: no language model has a weight")
             given_any = self.decoding.lms or self.decoding.word_lms or self.decoding.phrases or getattr(args, "lm_path", None)
             if not given_any and PROGRAMS & sys.modules.keys():
                 say("decoding without language models: --lms, --word-lms, --lm-path and --phrases are not given")
@@ -166,6 +168,8 @@ class LMFusionTask(FairseqTask):
                 invalid or does not fit the target dictionary, or the target dictionary has unusual special symbols.
         """
         given = self.decoding
+        if given.lm_dict and not Path(given.lm_dict).is_file():
+            raise InputError("there is no such file; correct --lm-dict, or leave it out", path=given.lm_dict)
         wanted = parse_lms(given.lms) if given.lms else []
         if path := getattr(args, "lm_path", None):
             weight = getattr(args, "lm_weight", 0.0)

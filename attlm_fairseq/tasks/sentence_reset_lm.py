@@ -452,6 +452,16 @@ class SentenceResetLMTask(FairseqTask):
                 )
         return SentenceDataset(src_tokens, src_lengths, self.dictionary, "standard input")
 
+    def build_generator(
+        self, models: list, args: Any, seq_gen_cls: Any = None, extra_gen_cls_kwargs: Optional[dict] = None, *rest: Any, **options: Any
+    ) -> Any:
+        """Return fairseq's generator. Raises InputError for a language model to add that fairseq-interactive does not load."""
+        if getattr(args, "lm_path", None) and not (extra_gen_cls_kwargs or {}).get("lm_model"):
+            raise InputError(
+                "--lm-path has no effect in fairseq-interactive with --task sentence_reset_lm: use fairseq-generate, or leave it out"
+            )
+        return super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, *rest, **options)
+
     def inference_step(
         self,
         generator: Any,

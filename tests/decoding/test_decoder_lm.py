@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import random
+import shutil
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ from lm_files import VARIANTS, write_checkpoint
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.fairseq_lms import LoadOptions, load_lm
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.modules.kernels.int8_linear import Int8Linear
 from attlm_fairseq.scoring.neural import NeuralScorer
@@ -264,3 +266,66 @@ def test_on_a_gpu_tokens_and_rows_may_stay_on_the_cpu(tmp_path):
 def test_importing_it_imports_no_fairseq():
     script = "import sys, attlm_fairseq.decoding.decoder_lm; print([name for name in sys.modules if name.startswith('fairseq')])"
     assert subprocess.run([sys.executable, "-c", script], check=True, text=True, stdout=subprocess.PIPE).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("name", MODELS)
+def test_autocast_around_a_decoder_changes_nothing(tmp_path, name, precision):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS, **VARIANTS.get(name, {"_name": name}))
+    tokens = torch.tensor([[2, 5, 6, 7], [2, 9, 4, 4]])
+
+    def scores() -> list[torch.Tensor]:
+        lm = DecoderLM.load(path, precision=precision)
+        log_probs, states = lm.step(lm.read(lm.start(2), tokens), torch.tensor([5, 6]))
+        return [log_probs, *states.recurrent, *states.memory]
+
+    expected = scores()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = scores()
+    assert [part.dtype for part in found] == [part.dtype for part in expected]
+    assert all(map(torch.equal, found, expected))
+
+
+def test_a_default_of_half_precision_changes_nothing(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    expected = DecoderLM.load(path).model.state_dict()
+    torch.set_default_dtype(torch.float16)
+    try:
+        found = DecoderLM.load(path).model.state_dict()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(torch.equal(found[name], weights) and found[name].dtype == torch.float32 for name, weights in expected.items())
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_another_model_under_the_same_name_is_not_saved(tmp_path, monkeypatch, exported):
+    """Such as the next best checkpoint of a training. A program may go to another folder in between."""
+    path, other = write_checkpoint(tmp_path / "lm.pt", WORDS), write_checkpoint(tmp_path / "other" / "lm.pt", WORDS, seed=2)
+    if exported:
+        for checkpoint in (path, other):
+            export_model(checkpoint, checkpoint.with_suffix(""))
+        path, other = path.with_suffix(""), other.with_suffix("")
+    monkeypatch.chdir(tmp_path)
+    lm = DecoderLM.load(path.name)
+    monkeypatch.chdir(tmp_path / "other")
+    lm.save(tmp_path / "saved")
+    shutil.rmtree(path) if exported else path.unlink()
+    other.rename(path)
+    with pytest.raises(InputError, match="has changed since it was loaded: load it again"):
+        lm.save(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_read_is_given_is_checked(tmp_path):
+    lm = DecoderLM.load(write_checkpoint(tmp_path / "lm.pt", WORDS))
+    for tokens, error, message in (
+        ([[5]], TypeError, "the tokens are a list"),
+        (torch.tensor([5.0]), TypeError, "the tokens are a tensor of torch.float32"),
+        (torch.tensor([5]), ValueError, "found tokens of shape 1: expected at least one for each hypothesis"),
+        (torch.zeros(1, 0, dtype=torch.long), ValueError, "found tokens of shape 1x0"),
+        (torch.tensor([[5], [6]]), ValueError, "for 1 hypotheses"),
+        (torch.tensor([[5, 99]]), IndexError, "token 99: expected 0 to"),
+        (torch.tensor([[-1, 5]]), IndexError, "token -1: expected 0 to"),
+    ):
+        with pytest.raises(error, match=message):
+            lm.read(lm.start(), tokens)

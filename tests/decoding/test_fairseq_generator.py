@@ -24,8 +24,9 @@ from attlm_fairseq.checkpoints.reading import load_model
 from attlm_fairseq.checkpoints.vocabulary import Vocabulary
 from attlm_fairseq.decoding import fairseq_search
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
-from attlm_fairseq.decoding.fairseq_lms import LoadOptions, load_folder_or_checkpoint, load_lm, parse_lms
-from attlm_fairseq.decoding.fairseq_search import FastBeamSearch, FewTokensBeamSearch
+from attlm_fairseq.decoding.fairseq_generator import FusedGenerator
+from attlm_fairseq.decoding.fairseq_lms import FusedLM, LoadOptions, load_folder_or_checkpoint, load_lm, parse_lms
+from attlm_fairseq.decoding.fairseq_search import FastBeamSearch, FewTokensBeamSearch, FusedSampling
 from attlm_fairseq.decoding.ngram_tokens import NgramTokens
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.families import FAMILIES
@@ -396,9 +397,31 @@ def test_kenlm_is_taken_out_and_sampled_with(tmp_path):
     assert type(task.last_generator.search) is FastBeamSearch
     task = make_task(lms=f"{arpa}=0.5")
     [of_sentence, *_] = decode(task, make_model(), sampling=True, sampling_topk=5)
-    assert type(task.last_generator.search) is Sampling
+    assert isinstance(task.last_generator.search, Sampling)
     words = [task.target_dictionary[token] for token in of_sentence[0]["tokens"][:-1]]
     assert of_sentence[0]["lm_scores"][0].tolist() == pytest.approx(KenLMScorer(arpa).score([words])[0].log_probs, abs=1e-4)
+
+
+def test_the_share_of_top_p_is_that_of_the_sums(tmp_path):
+    """Which sum to less than 1 with the LM, so that fairseq would keep all tokens."""
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    sums = torch.randn(2, 1, 9, generator=torch.Generator().manual_seed(1)).log_softmax(-1)
+    for shift in (0.0, -2.0, 3.0):
+        probabilities, tokens = FusedSampling(make_task().target_dictionary, sampling_topp=0.5)._sample_topp(sums + shift)
+        expected, places = Sampling(make_task().target_dictionary, sampling_topp=0.5)._sample_topp(sums.clone())
+        assert torch.equal(tokens, places)
+        torch.testing.assert_close(probabilities, expected * math.exp(shift))
+    task = make_task(lms=f"{path}=0.5")
+    [of_sentence, *_] = decode(task, make_model(), sampling=True, sampling_topp=0.5)
+    assert type(task.last_generator.search) is FusedSampling
+    assert of_sentence[0]["lm_scores"][0].tolist() == pytest.approx(full_pass(path, of_sentence[0]["tokens"]), abs=1e-4)
+
+
+def test_lms_of_a_program_are_compared_with_the_dictionary(tmp_path):
+    lm = DecoderLM.load(write_checkpoint(tmp_path / "lm.pt", WORDS[::-1]))
+    task = make_task()
+    with pytest.raises(InputError, match=r"mine: its dictionary has 29 symbols, .*first difference is row 4"):
+        FusedGenerator([make_model()], task.target_dictionary, lms=[FusedLM("mine", lm, 0.3)])
 
 
 def test_another_dictionary_is_refused_and_mapped_on_request(tmp_path):
@@ -419,6 +442,8 @@ def test_the_dictionary_may_be_named_or_be_the_translations_own(tmp_path, monkey
     expected = decode(make_task(lms=f"{path}=0.6"), make_model())
     (tmp_path / "data").mkdir()
     (path.parent / "dict.txt").rename(tmp_path / "elsewhere.txt")
+    with pytest.raises(InputError, match=r"gone\.txt: there is no such file; correct --lm-dict"):
+        decode(make_task(lms=f"{path}=0.6", lm_dict="gone.txt"), make_model())
     with pytest.raises(InputError, match=r"no dict.txt found: .* next to the checkpoint or name it with --lm-dict$"):
         decode(make_task(lms=f"{path}=0.6", data=str(tmp_path / "data")), make_model())
     assert_same(decode(make_task(lms=f"{path}=0.6", lm_dict=str(tmp_path / "elsewhere.txt")), make_model()), expected)

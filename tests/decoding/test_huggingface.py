@@ -6,6 +6,7 @@ import copy
 import pickle
 import random
 
+import numpy
 import pytest
 import torch
 from lm_files import write_checkpoint
@@ -376,3 +377,21 @@ def test_end_tokens_that_pad_or_begin_a_prompt_do_not_end_it(lms):
         assert alone.abs().sum() > 0
         assert torch.equal(added[0], alone[0])
         assert FusionLogitsProcessor(fusion, prompt_length=0)(torch.tensor([[word, EOS]]), scores[:1]).abs().sum() == 0, "ended"
+
+
+def test_rows_with_more_padding_than_the_prompt(lms):
+    """A decoder whose rows have texts of other lengths before, padded with the end token, as Whisper's with the text before."""
+    processor, zeros = FusionLogitsProcessor(spelling(lms), prompt_length=2), torch.zeros(1, V)
+    padded = processor(torch.tensor([[EOS, EOS, EOS, 4]]), zeros)
+    assert padded.abs().sum() > 0
+    assert torch.equal(padded, processor(torch.tensor([[START, 5, 4]]), zeros))
+
+
+def test_a_model_may_lack_added_tokens(lms):
+    """``tokenizer.add_special_tokens({"pad_token": "[PAD]"})`` without new embeddings."""
+    fusion = LookAheadWordLM(lms, [*token_texts(TOKENS, special=SPECIAL), None], ends=[EOS], unk_offset=-4.0)
+    size = fusion.size - 1
+    fused = FusionLogitsProcessor(fusion, prompt_length=numpy.int64(0))(torch.tensor([[4]]), torch.zeros(1, size))
+    expected = FusionLogitsProcessor(spelling(lms), prompt_length=0)(torch.tensor([[4]]), torch.zeros(1, size))
+    assert torch.equal(fused, expected)
+    assert fused.any()

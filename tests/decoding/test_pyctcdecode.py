@@ -254,6 +254,8 @@ def test_a_folder_brings_the_language_models_back(neural, arpa, tmp_path):
     assert PyctcdecodeLM.load_from_dir(tmp_path / "rounded").lms.lms[0].lm.precision == "int8"
     with pytest.raises(InputError, match="LMs of subwords"):
         PyctcdecodeLM(LogLinearLM([neural], segment=[list])).save_to_dir(tmp_path / "other")
+    with pytest.raises(InputError, match="cannot hold the sentences before"):
+        PyctcdecodeLM(LogLinearLM([neural]).after([["w1"]])).save_to_dir(tmp_path / "other")
     (tmp_path / "new" / "language_model" / "attrs.json").write_text("{}")
     with pytest.raises(InputError, match="does not hold what save_to_dir wrote"):
         PyctcdecodeLM.load_from_dir(tmp_path / "new" / "language_model")

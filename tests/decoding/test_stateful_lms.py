@@ -385,3 +385,34 @@ def test_no_word_gains_from_being_forbidden_or_missing(tmp_path, arpa):
         LogLinearLM([KenLM(arpa), KenLM(without)], [0.5, -0.2])
     with pytest.raises(InputError, match="has no probability for <unk>"):
         load_lm(without, Vocabulary([*SPECIAL_SYMBOLS, *WORDS])).weighted(-0.2)
+
+
+def test_what_is_no_word_is_not_scored_as_one(arpa):
+    lms = LogLinearLM([KenLM(arpa)])
+    for word in (3, b"w3", None):
+        with pytest.raises(TypeError, match="expected a text, such as 'word'; a DecoderLM takes ids"):
+            lms.score(lms.start(), word)
+    for offset in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=f"unk_offset is {offset}"):
+            lms.score(lms.start(), "w3", offset)
+    nothing = LogLinearLM([KenLM(arpa)], segment=[lambda word: []])
+    with pytest.raises(InputError, match="segment splits the word 'w3' into nothing"):
+        nothing.score(nothing.start(), "w3")
+    for arguments, message in (
+        ((KenLM(arpa),), "expected a list of LMs"),
+        (([KenLM(arpa)], 0.3), "weights is 0.3: expected a list"),
+        (([KenLM(arpa)], [0.3], ["x"]), "expected a function or None for each LM"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            LogLinearLM(*arguments)
+
+
+def test_a_kenlm_file_that_has_changed_is_not_saved(arpa, tmp_path, monkeypatch):
+    monkeypatch.chdir(arpa.parent)
+    lm = KenLM(arpa.name)
+    monkeypatch.chdir("/")
+    assert lm.words()
+    lm.save(tmp_path / "saved.arpa")
+    write_arpa(arpa, WORDS[:5])
+    with pytest.raises(InputError, match="has changed since it was loaded"):
+        lm.save(tmp_path / "new.arpa")

@@ -13,6 +13,7 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
 from fairseq.dataclass.configs import CheckpointConfig
 from fairseq_runs import LOGGING, ROOT, expect_one_line, fairseq, logged
 from omegaconf import OmegaConf
@@ -402,3 +403,9 @@ def test_options_that_look_like_code_are_taken_again(data, tmp_path):
     arguments = [data / "bin", *SENTENCES, *SHORT, *OURS, "--arch", "plain_lstm_lm", "--save-dir", tmp_path, "--wandb-project", "lm(v2)"]
     for updates in (1, 2):
         fairseq("train", *arguments, "--max-update", updates)
+
+
+def test_a_language_model_that_fairseq_interactive_does_not_load():
+    task = SentenceResetLMTask(SentenceResetLMConfig(), Dictionary())
+    with pytest.raises(InputError, match="--lm-path has no effect in fairseq-interactive with --task sentence_reset_lm"):
+        task.build_generator([], SimpleNamespace(lm_path="lm.pt"))
