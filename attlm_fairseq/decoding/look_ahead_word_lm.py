@@ -162,6 +162,12 @@ class LookAheadWordLM(SharedByCopies):
         return value + self.lms.end(closed.opened)
 
     def scores(self, states: Sequence[WordState]) -> np.ndarray:
+        # of each state two distributions are needed, before and after the end of its word: as many states as the cache has room for
+        row = 8 * max(map(len, self._words), default=1)
+        at_once = max(1, self.cache_bytes // (2 * row))
+        return np.concatenate([self._scores(states[first : first + at_once]) for first in range(0, max(1, len(states)), at_once)])
+
+    def _scores(self, states: Sequence[WordState]) -> np.ndarray:
         total = np.zeros((len(states), self.size))
         opened = [place for place, state in enumerate(states) if state.lms is not None]
         self._compute(states[place].opened for place in opened)

@@ -53,7 +53,8 @@ class TokenFusion:
         self.unk_offset = unk_offset
         seen = {token: symbol for token, symbol in enumerate(self.tokens) if symbol is not None and token not in self.ends}
         self._seen = np.array(list(seen), dtype=int)
-        self._words = [lm.tokens(list(seen.values())) for lm in lms.lms]
+        found = [(lm.tokens(list(seen.values())), lm.end) for lm in lms.lms]
+        self._words = [np.append(words, end) if isinstance(words, np.ndarray) else [*words, end] for words, end in found]
         self._offsets = np.zeros(len(self._seen))
         for lm, weight, segment in zip(lms.lms, lms.weights, lms.segment, strict=True):
             unknown = np.array([not lm.knows(symbol) for symbol in seen.values()], dtype=bool)
@@ -89,10 +90,9 @@ class TokenFusion:
             sums = np.tile(self._offsets, (len(opened), 1))
             ends = np.zeros(len(opened))
             for place, (lm, weight, words) in enumerate(zip(self.lms.lms, self.lms.weights, self._words, strict=True)):
-                histories = [of_lms[place] for of_lms in opened.values()]
-                sums += weight * lm.log_probs(histories, words)
-                if self.ends:
-                    ends += weight * np.array([lm.score(history, lm.end)[0] for history in histories])
+                log_probs = lm.log_probs([of_lms[place] for of_lms in opened.values()], words)
+                sums += weight * log_probs[:, :-1]
+                ends += weight * log_probs[:, -1]
             rows = np.array(list(opened))[:, None]
             total[rows, self._seen] = sums
             total[rows, sorted(self.ends)] = ends[:, None]

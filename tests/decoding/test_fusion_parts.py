@@ -17,6 +17,7 @@ from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.fairseq_lms import load_lm
 from attlm_fairseq.decoding.fusion_lm import FusionLM
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
+from attlm_fairseq.decoding.look_ahead_word_lm import LookAheadWordLM
 from attlm_fairseq.decoding.ngram_tokens import NgramTokens
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.decoding.token_fusion import TokenFusion
@@ -160,3 +161,22 @@ def test_symbols_the_lm_lacks_share_its_unknown_word(neural):
     after, _ = mapped.step(states, torch.tensor([4]))  # read as <unk>
     expected, _ = neural.step(own_states, torch.tensor([UNK]))
     torch.testing.assert_close(after[:, 5:-1], expected[:, 4:])
+
+
+@pytest.mark.parametrize("kind", ["look ahead", "tokens"])
+def test_a_call_that_needs_more_than_the_cache_computes_nothing_twice(tmp_path, kind):
+    words = ["".join(letters) for letters in itertools.product("abcd", repeat=3)]
+    path = write_checkpoint(tmp_path / "lm.pt", words)
+    found = []
+    for rows in (40, 2000):  # that caches have room for
+        neural = StatefulNeuralLM.load(path, cache_bytes=rows * 16 * len(words))  # with the states
+        if kind == "tokens":
+            fusion = TokenFusion(LogLinearLM([neural]), [None] * 4 + words + [None], ends=[4 + len(words)])
+        else:
+            texts = [*(letter.encode() for letter in "abcd"), *(f" {word}".encode() for word in words), None]
+            fusion = LookAheadWordLM(LogLinearLM([neural]), texts, ends=[len(texts) - 1], cache_bytes=rows * 8 * len(words))
+        states = [fusion.score(fusion.score(fusion.start(), 4 + i % 60)[1], 4 + (7 * i) % 60)[1] for i in range(100)]
+        before = neural.computed
+        found.append(fusion.scores(states))
+        assert neural.computed - before <= len(states) * (1 if kind == "tokens" else 2)
+    np.testing.assert_allclose(*found, rtol=0, atol=1e-6)
