@@ -185,7 +185,7 @@ class DecoderLM(SharedByCopies):
             raise ValueError(f"found tokens of shape {'x'.join(map(str, tokens.shape))}: expected at least one for each hypothesis, (N, T)")
         self._checked(states, tokens[:, 0])
         tokens = tokens.to(self.device)
-        if self.device.type == "cpu":
+        if self.device.type == "cpu" and tokens.numel():
             self._require_known(tokens.aminmax())
         with torch.autocast(self.device.type, enabled=False):
             if self.precision == "float32":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ class LogLinearLM(SharedByCopies):
         for lm in lms:
             if not all(hasattr(lm, name) for name in ("start", "token", "knows", "score", "log_probs")):
                 raise TypeError(f"an LM is {lm!r:.80}: expected a StatefulNeuralLM or KenLM; LogLinearLM.load takes files")
-        if weights is not None and not isinstance(weights, Sequence):
+        if weights is not None and not isinstance(weights, Iterable):
             raise TypeError(f"weights is {weights!r:.80}: expected a list, one for each LM")
         if callable(segment):
             raise TypeError("segment is a function: expected a list with one for each LM, or None in it for an LM of words")
@@ -172,7 +172,6 @@ class LogLinearLM(SharedByCopies):
         Raises:
             TypeError: the word is no text, such as the id of a token.
             ValueError: the offset is nan or inf, or there is not one history for each LM.
-            InputError: ``segment`` has split the word into nothing.
         """
         if not isinstance(word, str):
             raise TypeError(f"the word is {word!r:.60}: expected a text, such as 'word'; a DecoderLM takes ids")
@@ -255,10 +254,7 @@ def load_stateful_lm(path: Path, device: str = "cpu", cache_bytes: int = CACHE_B
 def parts(word: str, segment: Callable[[str], Sequence[str]] | None) -> Sequence[str]:
     """Return the units that an LM looks up for a word: its subwords if ``segment`` is given, else the word.
 
-    ``<unk>`` is not a spelling, so it is never split.
+    ``<unk>`` is not a spelling, so it is never split. A word that ``segment`` splits into nothing, such as a sign that its normalisation
+    takes out, is ``<unk>``.
     """
-    if segment is None or word == UNKNOWN:
-        return [word]
-    if not (found := segment(word)):
-        raise InputError(f"segment splits the word {word!r} into nothing: expected its subwords")
-    return found
+    return [word] if segment is None or word == UNKNOWN else list(segment(word)) or [UNKNOWN]

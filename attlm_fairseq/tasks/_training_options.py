@@ -2,6 +2,7 @@
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -12,9 +13,6 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._choices import ChoiceOptions
 from attlm_fairseq.models._decoder import refuse_model_options
 from attlm_fairseq.tasks._averaging import AVERAGES
-
-METRICS = ("loss", "nll_loss", "ppl", "attention_entropy", "log_normaliser")
-"""What a validation logs; the last two with their terms of the loss alone."""
 
 
 @dataclass
@@ -76,7 +74,8 @@ def refuse_options(task: TrainingOptions, model: Any) -> None:
     for option in ("batch_size", "batch_size_valid"):
         if (size := getattr(task, option)) is not None and size < 1:
             raise InputError(f"--{option.replace('_', '-')} {size}: expected at least 1")
-    _refuse_metric(task)
+    if task.disable_validation and task.patience > 0:
+        raise InputError("--patience counts validations: leave --disable-validation out, or --patience")
     if task.amp:  # the models choose the precision of each computation themselves
         raise InputError("--amp has no effect on these models: give --compute-dtype bf16, or leave it out")
     for option in ("fp16", "bf16"):
@@ -97,13 +96,17 @@ def refuse_options(task: TrainingOptions, model: Any) -> None:
             raise InputError(f"--init-from has no effect with --{option.replace('_', '-')}, which takes all weights: give one of them")
 
 
-def _refuse_metric(task: TrainingOptions) -> None:
-    """Raise InputError for an option on which validation is the best that cannot work: fairseq finds out when the first one has ended."""
-    if task.disable_validation:
-        if task.patience > 0:
-            raise InputError("--patience counts validations: leave --disable-validation out, or --patience")
+def refuse_metric(task: TrainingOptions, criterion: Any, of_task: Sequence[str]) -> None:
+    """Raise InputError for a ``--best-checkpoint-metric`` that a known criterion and a task, which has its own, do not log.
+
+    fairseq finds out when the first validation has ended, and ends before it saves anything.
+    """
+    known = {"lm_cross_entropy": ["loss", "nll_loss"], "cross_entropy": ["loss"]}.get(getattr(criterion, "_name", ""))
+    if known is None or task.disable_validation:
         return
-    known = [*METRICS, *(["ppl_salton2017"] if getattr(task, "_name", None) == "sentence_reset_lm" else [])]
+    terms = {"attention_entropy": "attention_entropy", "log_normaliser": "self_normalisation"}
+    known += [*(["nll_loss"] if len(known) == 1 and criterion.sentence_avg else []), *of_task]
+    known += [metric for metric, term in terms.items() if getattr(criterion, term, 0)]
     if task.best_checkpoint_metric not in known:
         raise InputError(f"--best-checkpoint-metric {task.best_checkpoint_metric}: expected {', '.join(known[:-1])} or {known[-1]}")
     if task.maximize_best_checkpoint_metric:

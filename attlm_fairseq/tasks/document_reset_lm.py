@@ -91,6 +91,8 @@ class DocumentResetLMTask(SentenceResetLMTask):
     ``ppl`` over all words and line ends.
     """
 
+    perplexities = ("ppl",)
+
     def __init__(self, cfg: DocumentResetLMConfig, dictionary: Any) -> None:
         if cfg.bptt < 1:
             raise InputError(f"--bptt {cfg.bptt}: a segment has at least 1 token")

@@ -34,7 +34,7 @@ from attlm_fairseq.tasks._averaging import WeightAverage, copy_to_masters
 from attlm_fairseq.tasks._resuming import changes, load_patience_dict, patience_dict, world_size
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
 from attlm_fairseq.tasks._special_words import refuse_other_words, special_word
-from attlm_fairseq.tasks._training_options import TrainingOptions, refuse_options
+from attlm_fairseq.tasks._training_options import TrainingOptions, refuse_metric, refuse_options
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +73,8 @@ class SentenceResetLMTask(FairseqTask):
     length limits say. Validation logs ``ppl``, over all words and sentence ends, and ``ppl_salton2017``: the loss without
     the first event of each sentence, divided by the number of all events, as in the code of Salton et al. (2017).
     """
+
+    perplexities: tuple[str, ...] = ("ppl", "ppl_salton2017")  # what it logs of a validation
 
     def __init__(self, cfg: FairseqDataclass, dictionary: Dictionary) -> None:
         super().__init__(cfg)
@@ -142,6 +144,8 @@ class SentenceResetLMTask(FairseqTask):
                 f"--pointer-loss {self._pointer_loss} has no effect without --criterion lm_cross_entropy: give that criterion, or leave "
                 "--pointer-loss out"
             )
+        if self.trains:
+            refuse_metric(self.cfg, cfg, self.perplexities)
         criterion = super().build_criterion(cfg, from_checkpoint)
         model, self._to_train = self._to_train, None
         if model is not None and getattr(cfg, "_name", None) == "lm_cross_entropy":
@@ -187,7 +191,7 @@ class SentenceResetLMTask(FairseqTask):
         """Raise InputError if a checkpoint to begin with is missing: fairseq would begin anew, and overwrite what is in --save-dir."""
         resumed = self.checkpoint_to_resume()
         if self.cfg.restore_file != "checkpoint_last.pt":
-            if not resumed.is_file():
+            if not resumed.is_file() and resumed.absolute() != Path(self.cfg.save_dir, resumed.name).absolute():  # not yet there
                 raise InputError(f"there is no such file; correct --restore-file {self.cfg.restore_file}, or leave it out", path=resumed)
         elif not resumed.is_file():  # a first start
             for option in ("continue_once", "finetune_from_model"):
@@ -366,7 +370,7 @@ class SentenceResetLMTask(FairseqTask):
     def post_validate(self, model: BaseFairseqModel, stats: dict[str, Any], agg: Any) -> None:
         if self._judged:
             return
-        self._validated = {name: float(stats[name]) for name in ("ppl", "ppl_salton2017") if name in stats}
+        self._validated = {name: float(stats[name]) for name in self.perplexities if name in stats}
         if self.average.kind == "nt-asgd" and self.average.judge(float(stats["ppl"])):
             logger.info("the weights are averaged from now on")
         self._judged = True
@@ -385,7 +389,7 @@ class SentenceResetLMTask(FairseqTask):
     @property
     def judged_by(self) -> dict[str, Any]:
         """The options that decide which validation is better than which."""
-        return {"--best-checkpoint-metric": self.cfg.best_checkpoint_metric, "--valid-subset": self.cfg.valid_subset}
+        return {"--best-checkpoint-metric": self.cfg.best_checkpoint_metric, "--valid-subset": self.cfg.valid_subset.split(",")[0]}
 
     def dependencies(self) -> dict[str, Any]:
         """Return the settings that decide which batch has which sentences; with others, an epoch cannot go on where it was interrupted."""
@@ -508,7 +512,7 @@ def read_dictionary(path: Path, other_parts: Sequence[str]) -> Dictionary:
         other = Path(part, "dict.txt")
         if not other.parent.is_dir():
             raise InputError("there is no such folder; correct the data folders, joined by ':'", path=other.parent)
-        if other.is_file() and other.read_bytes() != content:
+        if other.is_file() and other.read_bytes() != content and Dictionary.load(str(other)).symbols != dictionary.symbols:
             raise InputError(f"is another dictionary than {path}; preprocess each part of the data with --srcdict {path}", path=other)
     return dictionary
 

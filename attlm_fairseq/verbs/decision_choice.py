@@ -39,7 +39,9 @@ class DecisionChoice:
         if self.scale is not None and rule == "max" and not (of_words and run.confidence is None):
             if of_words:
                 raise InputError("--scale has no effect: confidences have the scale in [confidence] of the configuration")
-            raise InputError("--scale is of the posteriors that --mbr, --consensus and confidences (--to ctm) use; the maximum has none")
+            raise InputError(
+                "--scale is of the posteriors that --mbr, --consensus and the confidences of rescore --to ctm use; the maximum has none"
+            )
         if rule == "max" and self.rule is None and (external := [name for name in configured.scales if name.startswith(EXTERNAL_RULE)]):
             ways = ", ".join(f"`--mbr {name.removeprefix('mbr-')}`" for name in external)
             note(f"note: the greatest total decides: {ways} was tuned, too, and a file never says what to run; --max leaves this note out")

@@ -118,7 +118,8 @@ def measure(
 
 def require_context(run: RunConfig) -> None:
     """Raise InputError if an LM has options that have no effect because no conversations are given."""
-    if run.context is None and (names := [lm.name for lm in map(LMSpec.unpacked, run.lms) if lm.adapt or lm.context_sentences]):
+    files = [lm for lm in run.lms if lm.loaded is None]  # those in memory may be at the beginning of a conversation: RunConfig.after
+    if run.context is None and (names := [lm.name for lm in map(LMSpec.unpacked, files) if lm.adapt or lm.context_sentences]):
         raise InputError(
             f"{', '.join(names)}: dynamic evaluation (adapt) and context_sentences have no effect without a context: give --context, or "
             "leave them out"

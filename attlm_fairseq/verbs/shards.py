@@ -12,6 +12,7 @@ import glob
 import json
 import logging
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,8 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from attlm_fairseq.errors import InputError
-from attlm_fairseq.messages import collected
+from attlm_fairseq.errors import InputError, InputWarning
+from attlm_fairseq.messages import collected, note
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.arguments import FilePath
@@ -55,7 +56,9 @@ class ShardRescorer:
     def __call__(self, row: Mapping[str, str]) -> dict[str, Any]:
         """Rescore the shard ``row["path"]`` into ``row["output"]``; an InputError ends only this shard."""
         found: dict[str, Any] = {**row, "lists": 0, "error": "", "conversations": "[]"}
-        with collected() as notes:
+        with collected() as notes, warnings.catch_warnings():
+            warnings.simplefilter("always", InputWarning)
+            warnings.showwarning = lambda message, *_, **__: note(f"WARNING: {message}")  # the actor's own output is seen by nobody
             try:
                 form, lists = open_nbest(row["path"], self._format_name)
                 output = RescoreOutput(row["output"], resume=self._resume)
@@ -113,8 +116,11 @@ def rescore_shards(
     Path(output).mkdir(parents=True, exist_ok=True)
     if not todo:
         return []
-    folder, on_gpu = str(Path.cwd()), run.device.device.startswith("cuda")
-    of_actor = replace(run, devices=(replace(run.device, device="cuda") if on_gpu else run.device,))
+    folder, first = str(Path.cwd()), run.devices[0]
+    on_gpu = first.device.startswith("cuda")
+    if any(device.device.startswith("cuda") != on_gpu for device in run.devices):
+        raise InputError("--engine ray takes devices of one kind: several of cpu, or several of cuda")
+    of_actor = replace(run, devices=(replace(first, device="cuda") if on_gpu else first,))
 
     class Actor(ShardRescorer):  # arguments of a constructor could be lost before an actor is started again
         def __init__(self) -> None:

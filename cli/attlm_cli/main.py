@@ -8,6 +8,7 @@ import errno
 import importlib
 import io
 import os
+import re
 import resource
 import signal
 import sys
@@ -156,8 +157,10 @@ class Commands(cloup.Group):
             OneLineError(f"{where}{': ' if where else ''}cannot be read or written: {reason}{ways}").show()
             sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - at exit Python would try again to flush to the full disk
             sys.exit(OneLineError.exit_code)
-        except MemoryError as error:
-            where = str(error) or "in a list or line of the input"
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and not re.search("out of memory|can't allocate memory", str(error)):  # torch's
+                raise
+            where = (str(error) if isinstance(error, MemoryError) else "of the LMs") or "in a list or line of the input"
             OneLineError(
                 f"there is not enough memory ({where}): --mbr needs the square of a list's hypotheses; "
                 "shorter lists or lines, a smaller --memory or fewer LMs need less"

@@ -1018,3 +1018,14 @@ def test_a_missing_file_of_an_lm_is_told_before_a_missing_weight(tmp_path, monke
     told = refused("rescore", "lists.jsonl", "--config", "far/moved.toml", "--weight", "lm=1")
     assert "far/lm.arpa: there is no such file" in told
     assert "far/moved.toml names it: its paths are relative to its own folder" in told
+
+
+def test_a_lack_of_memory_is_one_line(monkeypatch, tmp_path):
+    """torch's is a RuntimeError; any other one is a mistake of the program."""
+    messages = {"DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes": 2, "CUDA out of memory.": 2, "else": 1}
+    (tmp_path / "a.json").write_text('[{"text": "a", "score": -1}]')
+    for message, code in messages.items():
+        monkeypatch.setattr("attlm_cli.convert.convert", lambda *_, message=message, **__: (_ for _ in ()).throw(RuntimeError(message)))
+        result = CliRunner().invoke(main, ["convert", str(tmp_path / "a.json"), "--to", "csv"])
+        assert result.exit_code == code
+        assert ("there is not enough memory (of the LMs)" in result.stderr) == (code == 2)

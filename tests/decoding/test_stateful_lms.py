@@ -396,8 +396,9 @@ def test_what_is_no_word_is_not_scored_as_one(arpa):
         with pytest.raises(ValueError, match=f"unk_offset is {offset}"):
             lms.score(lms.start(), "w3", offset)
     nothing = LogLinearLM([KenLM(arpa)], segment=[lambda word: []])
-    with pytest.raises(InputError, match="segment splits the word 'w3' into nothing"):
-        nothing.score(nothing.start(), "w3")
+    assert nothing.score(nothing.start(), "w3")[0] == lms.score(lms.start(), "<unk>")[0]
+    assert not nothing.knows("w3")
+    assert LogLinearLM([KenLM(arpa)], np.array([0.5])).weights == (0.5,)
     for arguments, message in (
         ((KenLM(arpa),), "expected a list of LMs"),
         (([KenLM(arpa)], 0.3), "weights is 0.3: expected a list"),

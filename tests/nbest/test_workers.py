@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.scoring.compute import DeviceConfig, parse_devices, parse_memory
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
+from attlm_fairseq.scoring.oov_policy import OOVPolicy
 
 WORDS = [f"w{number}" for number in range(40)]
 
@@ -475,3 +477,15 @@ def test_a_folder_in_the_place_of_the_cache_is_one_line(folder):
     place.rmdir()
     os.mkfifo(place)
     assert "other.unfinished: is in the way" in finish(command(folder, "other"), code=2).splitlines()[-1]
+
+
+@pytest.mark.parametrize("options", [{}, {"oov": OOVPolicy("penalty", -12.0)}, {"context_sentences": 2}])
+def test_scores_after_other_sentences_are_not_kept(folder, tmp_path, options):
+    """No key of a cache tells them from others. A folder that is there and empty has a cache, too."""
+    write_checkpoint(tmp_path / "lm.pt", WORDS)
+    config = RunConfig(lms=(replace(LMSpec("lm", checkpoints=(tmp_path / "lm.pt",)), **options),), weights={"lm": 1.0}).in_memory()
+    (tmp_path / "empty").mkdir()
+    for configured in (config, config.after([])):
+        for output in ("out", "empty"):
+            assert ScoreCache.of_output(str(tmp_path / output), configured, config.device, []).path == tmp_path / f"{output}.unfinished"
+    assert ScoreCache.of_output(str(tmp_path / "out"), config.after(["w1 w2"]), config.device, []).path is None

@@ -18,6 +18,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.kernels import softmax_events as kernel
 from attlm_fairseq.modules.kernels.low_precision import rounded
 from attlm_fairseq.modules.kernels.softmax_events import ApproximateEvents, SoftmaxEvents, softmax_events
+from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
@@ -272,3 +273,14 @@ def test_rescore_gives_the_answers_of_exact_scores(checkpoint, tmp_path, monkeyp
     assert answers[0] == answers[1] == answers[2]
     assert "with --normaliser none" in run(*options, "--normaliser", "none").stderr
     assert "does not go with --context" in run(*options, "--normaliser", "none", "--context", "all", code=2).stderr
+
+
+def test_the_rest_of_a_total_where_incomplete_lists_are_kept():
+    """The scores of the LMs are not there yet, which makes no list incomplete; a score of its own that is missing does."""
+    config = RunConfig(
+        lms=(LMSpec("lm", checkpoints=(Path("lm.pt"),)),), weights={"lm": 1.0, "am": 2.0}, decision=Decision(keep_incomplete=True)
+    )
+    hypotheses = [Hypothesis("a b", {"am": -3.0}, 1), Hypothesis("c", {"am": -1.0}, 2)]
+    assert total_without_lms(NbestList("1", hypotheses), config) == pytest.approx([-6, -2])
+    hypotheses[1].scores.clear()
+    assert total_without_lms(NbestList("1", hypotheses), config) == [0.0, 0.0]

@@ -161,10 +161,15 @@ def test_training_that_cannot_be_what_was_asked_for(data, options, parts):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--best-checkpoint-metric", "perplexity"], "--best-checkpoint-metric perplexity: expected loss, nll_loss, ppl, "),
+        (["--best-checkpoint-metric", "perplexity"], "--best-checkpoint-metric perplexity: expected loss, nll_loss, ppl or ppl_salton2017"),
+        (["--best-checkpoint-metric", "attention_entropy"], "--best-checkpoint-metric attention_entropy: expected loss, nll_loss, ppl or"),
+        (
+            ["--criterion", "cross_entropy", "--best-checkpoint-metric", "nll_loss"],
+            "nll_loss: expected loss, ppl or",
+        ),
         (
             ["--task", "document_reset_lm", "--best-checkpoint-metric", "ppl_salton2017"],
-            "--best-checkpoint-metric ppl_salton2017: expected loss, nll_loss, ppl, attention_entropy or log_normaliser",
+            "--best-checkpoint-metric ppl_salton2017: expected loss, nll_loss or ppl",
         ),
         (["--maximize-best-checkpoint-metric"], "--maximize-best-checkpoint-metric: loss is the better the lower"),
     ],
@@ -368,6 +373,8 @@ def test_data_in_parts_of_two_dictionaries(data):
     shutil.copytree(data / "bin", other)
     arguments = [f"{data / 'bin'}:{other}", *SENTENCES, *SHORT, *OURS, "--arch", "plain_lstm_lm", "--save-dir", data / "no"]
     lines = (other / "dict.txt").read_text().splitlines(keepends=True)
+    (other / "dict.txt").write_text("".join(line.split()[0] + " 7\r\n" for line in lines))  # the same words
+    fairseq("train", *arguments, "--save-dir", data / "parts", "--restore-file", data / "parts" / "checkpoint_last.pt")
     (other / "dict.txt").write_text("".join([*lines[1:], lines[0]]))
     expect_one_line(
         fairseq("train", *arguments, check=False), f"{other}/dict.txt: is another dictionary than {data}/bin/dict.txt", "--srcdict"

@@ -358,6 +358,8 @@ def test_another_metric_than_that_of_the_checkpoint(data, tmp_path):
     assert "valid_best_ppl" not in found[0]
     best = torch.load(tmp_path / "checkpoint_best.pt", weights_only=False)["extra_state"]
     assert best["best"] == min(float(log["valid_ppl"]) for log in found) == best["SentenceResetLMTask"]["validation"]["ppl"]
+    of_more = fairseq("train", *common, "--max-epoch", 4, "--best-checkpoint-metric", "ppl", "--valid-subset", "valid,train")
+    assert "counts as the best so far" not in of_more.stdout, "the first subset decides"
     again = fairseq("train", *common, "--max-epoch", 5, "--best-checkpoint-metric", "ppl", "--reset-meters")
     assert len(logged(again, "valid")) == 1
 

@@ -215,3 +215,19 @@ def test_an_actor_does_what_the_command_does(tmp_path, monkeypatch):
     ShardRescorer(read_config(Path("attlm.toml")), str(tmp_path), resume=False)(row)
     assert Path("out").read_bytes() == Path("expected").read_bytes()
     assert actor({**row, "path": "nowhere"})["error"].startswith("nowhere: ")
+
+
+def test_several_devices_are_as_many_actors(ray, shards):
+    (shards / "in" / "bad").unlink()
+    run("rescore", "in/*", "-o", "out", "--engine", "ray", "--devices", "cpu:2")
+    for name in ("one", "two"):
+        assert (shards / "out" / name).read_bytes() == expected(name)
+
+
+def test_an_actor_tells_warnings_of_the_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_checkpoint(tmp_path / "lm.pt", ["a", "b"])
+    Path("attlm.toml").write_text('[lm.lm]\ncheckpoint = "lm.pt"\n[weights]\nlm = 1.0\nTM0 = 0.5\n')
+    Path("lists").write_text("0 ||| a ||| TM0= -1 ||| -1\n0 ||| b ||| TM0= -2 ||| -1")
+    done = ShardRescorer(read_config(Path("attlm.toml")), str(tmp_path))({"path": "lists", "output": str(tmp_path / "out")})
+    assert "WARNING: lists:2: the last line has no line end" in done["notes"]

@@ -69,7 +69,12 @@ def put_words(lattice: Lattice, symbols: Mapping[int, str] | None, no_words: Col
         if texts := texts_among(labels, no_words):
             raise lattice.error(f"has words, such as {texts[0]!r}, not their numbers: leave --words out")
         words = {label: "" if label in no_words else word_of(int(label), symbols, lattice, no_words) for label in labels}
-    arcs_of_states, lattice.arcs = lattice.arcs, [[] for _ in lattice.arcs]
-    for state, arcs in enumerate(arcs_of_states):
-        for arc in arcs:
-            lattice.add(state, arc._replace(word=words[arc.word]))
+    changed = {label: word for label, word in words.items() if word != label}
+    of_several = {label for label, word in words.items() if len(word.split()) > 1}
+    for state, arcs in enumerate(lattice.arcs[:]):
+        if any(arc.word in of_several for arc in arcs):
+            lattice.arcs[state] = []
+            for arc in arcs:
+                lattice.add(state, arc._replace(word=words[arc.word]))
+        elif changed:
+            lattice.arcs[state] = [arc._replace(word=changed[arc.word]) if arc.word in changed else arc for arc in arcs]

@@ -101,7 +101,10 @@ class _Reader:
         while (rest := text[place:].strip()) and not rest.startswith("#"):
             found = _FIELD.match(text, place)
             if found is None and not _DATA.match(text):  # the rest of a value with spaces, such as a path
-                place += len(text[place:]) - len(text[place:].lstrip()) + len(rest.split()[0])
+                part = rest.split()[0]
+                place = text.index(part, place) + len(part)
+                if list(fields)[-1:] == ["U"]:
+                    fields["U"] += f" {part}"
                 continue
             if found is None:
                 expected = "expected fields such as J=0 S=0 E=1 W=word a=-12.5 l=-1.2, with each quote closed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -211,7 +212,8 @@ class RunConfig:
             if lm.loaded is None:
                 raise InputError(f"{lm.name} is not loaded, so it can be after no sentence: take the configuration's in_memory()")
             words = [texts[lm.name].words(sentence) for sentence in sentences]
-            changed.append(replace(lm, loaded=lm.loaded.after([*filter(None, words)])))
+            later = lm.loaded.after([*filter(None, words)])
+            changed.append(replace(lm, loaded=later if later is lm.loaded else copy.copy(later)))  # a copy is known to be changed
         return replace(self, lms=tuple(changed))
 
     def _require_directions(self) -> None:

@@ -149,10 +149,11 @@ def distances_from_best(nbest: NbestList, lms: Collection[str], keep_incomplete:
 def total_without_lms(nbest: NbestList, config: RunConfig) -> list[float]:
     """Return the total of each hypothesis without the scores that the LMs of the run give it, with the default decoder weight."""
     weights, _ = with_default(config, config.weights, nbest)
-    if config.decision.keep_incomplete and is_incomplete(nbest, weights):
-        return [0.0] * len(nbest.hypotheses)  # nothing depends on it
     lms = {lm.name for lm in config.lms}
-    names = [name for name in feature_names(nbest) if weights.get(name) and name not in lms and not is_lm_feature(name, lms)]
+    own = {name: weight for name, weight in weights.items() if name not in lms and not is_lm_feature(name, lms)}
+    if config.decision.keep_incomplete and is_incomplete(nbest, own):
+        return [0.0] * len(nbest.hypotheses)  # nothing depends on it
+    names = [name for name in feature_names(nbest) if own.get(name)]
     [totals] = weighted_totals([features(nbest, names)], names, weights)
     return totals.tolist()
 

@@ -2,7 +2,8 @@
 
 A SQLite table maps a hash to the scores of a block of hypotheses. The hash covers the block, the LMs' signatures and the
 settings that affect scores, but not the weights, which are applied later. Each block is one transaction with a checksum:
-a killed run leaves only whole blocks, and damaged blocks are scored again.
+a killed run leaves only whole blocks, and damaged blocks are scored again. What is written is left to the system to put on the
+disk, because waiting for it would take longer than many turns of a conversation; after a power cut the file may be damaged.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from attlm_fairseq.nbest.run.walk import Group, History, Turn, TurnScores
 from attlm_fairseq.nbest.run.workers import Workers
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.oov import OOVCount
+from attlm_fairseq.scoring.scorer import Scorer
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 APPLICATION_ID = 0x61746C6D  # at byte 68 of the file: attlm's, not another program's database
@@ -53,7 +55,8 @@ class ScoreCache:
 
         Nor is there one for LMs after other sentences, of which their signatures do not tell.
         """
-        if is_stream(output) or any(lm.loaded is not None and lm.loaded.changed for lm in run.lms):
+        is_file = not is_stream(output) or Path(output).is_dir()  # or a folder, which is empty
+        if not is_file or any(lm.loaded is not None and _is_changed(lm.loaded) for lm in run.lms):
             return cls(None)
         settings = {"precision": device.precision, "memory": device.memory, "device": device.device.partition(":")[0]}
         settings |= {} if device.normaliser == "exact" else {"normaliser": device.normaliser, "weights": dict(run.weights)}
@@ -68,7 +71,7 @@ class ScoreCache:
             yield
         except InUseError:  # the scores there are the other run's
             raise
-        except InputError:
+        except (InputError, MemoryError, RuntimeError):  # torch's lack of memory is one
             if self.path is not None and self.path.exists() and _kind(self.path) == "cache":
                 note(f"note: the scores so far are in {self.path}: the next run with these LMs goes on from there")
             raise
@@ -141,6 +144,8 @@ class ScoreCache:
             if scores is None:
                 if _holds(database, key):
                     note(f"note: {path.name} is damaged: everything after {held} hypotheses is scored again")
+                elif not held and _holds(database):
+                    note(f"note: {path.name} is damaged, or of other lists, LMs or settings: all is scored again")
                 blocks = chain([block], blocks)
                 break
             held, margin = held + len(block), scores.margin
@@ -194,6 +199,10 @@ class ScoreCache:
             return _connect(path)
         except (sqlite3.Error, OSError) as error:
             raise InputError(f"cannot be written: {error}", path=path) from None
+
+
+def _is_changed(scorer: Scorer) -> bool:
+    return scorer.changed or any(map(_is_changed, scorer.members))
 
 
 def _key(identity: str, what: str) -> str:
@@ -265,7 +274,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     """Open a cache, locked until it is closed. Raises sqlite3.Error or ValueError if it is locked or not as it was written."""
     database = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
-        for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "locking_mode = EXCLUSIVE"):
+        for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "locking_mode = EXCLUSIVE", "synchronous = OFF"):
             database.execute(f"PRAGMA {pragma}")
         database.execute("BEGIN EXCLUSIVE")
         schema = [sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]

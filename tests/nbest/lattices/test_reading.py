@@ -556,6 +556,8 @@ def test_slf_as_programs_write_it():
     [lattice] = read_lattices(["u.lat"])
     assert lattice.weights["lm"] == 15.0
     assert arcs_of(lattice) == {(0, 1, ""): (-1.0, 0.0), (1, 2, '"'): (-1.0, -1.0)}
+    lattices = "".join(f"VERSION=1.0\nUTTERANCE=/My Files/{name}.mfc\nN=2 L=1\nJ=0 S=0 E=1 W=a a=-1\n" for name in "xy")
+    assert [json.loads(line)["id"] for line in run("lattices", "-", stdin=lattices).stdout.splitlines()] == ["x", "y"]
 
 
 @pytest.mark.parametrize("base", ["base=10", "base=0"])
