@@ -161,8 +161,8 @@ def test_the_card_tells_how_documents_were_read(tmp_path, reset, every, state):
         {"optimizer_history": ["text"]},
         {"optimizer_history": 5},
         {"extra_state": [5]},
-        {"extra_state": {"metrics": {"valid": [5]}}},
-        {"extra_state": {"metrics": {"valid": [(10, "_nll", "AverageMeter", {"sum": 10**400, "count": 1})]}}},
+        {"extra_state": {"SentenceResetLMTask": 5}},
+        {"extra_state": {"DocumentResetLMTask": {"validation": {"ppl": 10**400}}}},
     ],
 )
 def test_a_malformed_record_of_the_training_is_one_line(tmp_path, record):

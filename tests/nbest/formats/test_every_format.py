@@ -157,7 +157,7 @@ def test_moses_cannot_tell_a_missing_score_from_a_0():
     lists = read('{"id": "u1", "hyps": [{"text": "a", "scores": {"am": -100, "lm": -3}}, {"text": "b", "scores": {"lm": -4}}]}\n', "jsonl")
     with pytest.raises(InputError, match=r"list u1, hypothesis 2 has no score am, which others .*: in Moses' format it would be a 0"):
         write(lists, "moses")
-    with pytest.raises(InputError, match=r"list 0: sparse is .* expected true or false"):
+    with pytest.raises(InputError, match=r"list 0 \(id .*\): sparse is .* expected true or false"):
         read('{"id": "u1", "sparse": "yes", "hyps": [{"text": "a"}]}\n', "jsonl")
 
 

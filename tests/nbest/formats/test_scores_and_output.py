@@ -326,7 +326,8 @@ def test_scores_of_jsonl_that_are_ambiguous_are_refused():
     assert [found.name for text in (first + column, column + first) if (found := format_of(text))] == ["jsonl", "json"]
     assert scores(read(column + first, "json")[0]) == [{"score": -1}, {"score": -2}]
     with pytest.raises(
-        InputError, match=r"^FILE:2: list 1: scores is '\[-1, -2\]': expected the scores of a hypothesis within it, .*--format json"
+        InputError,
+        match=r"^FILE:2: list 1 \(id \"b\"\): scores is '\[-1, -2\]': expected the scores of a hypothesis within it, .*--format json",
     ):
         read(first + column, "jsonl")
     own = '{"id": "b", "hyps": [{"text": "a", "scores": {"am": -1}}], "confidence": [0.5]}\n'
