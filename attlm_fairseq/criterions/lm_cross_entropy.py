@@ -107,7 +107,7 @@ class LMCrossEntropyCriterion(FairseqCriterion):
                 above 0 and at most 1, is given without a teacher, or is 1 with terms of the softmax.
         """
         super().__init__(task)
-        self._task = {name: getattr(task.cfg, name, None) for name in ("_name", "reset", "reset_every")}  # of what begins anew where
+        self._task = {name: getattr(task.cfg, name, None) for name in ("_name", "reset", "reset_every")}  # where states are reset
         self.attention_entropy = attention_entropy
         self.activation_reg, self.temporal_activation_reg = activation_reg, temporal_activation_reg
         self.terms = LossTerms(adversarial_softmax, self_normalisation, mixture_balance)

@@ -29,8 +29,8 @@ def load_teachers(names: str, symbols: Sequence[str], task: Mapping[str, Any] | 
         task: the options of the student's task; None if nothing is carried in its training.
 
     Raises:
-        InputError: a name is empty, an LM cannot be loaded, its dictionary is not ``symbols``, in this order, or it begins anew within
-            the texts that the student reads on.
+        InputError: a name is empty, an LM cannot be loaded, its dictionary is not ``symbols``, in this order, or its training reset the
+            state at sentences and the student carries it from sentence to sentence.
     """
     paths = [names] if os.path.exists(names) else names.split(":")  # noqa: PTH110 - a name with colons; Path.exists raises for one that is too long
     if not all(paths):
@@ -44,13 +44,13 @@ def load_teachers(names: str, symbols: Sequence[str], task: Mapping[str, Any] | 
 
 
 def _require_same_resets(teacher: TrainedModel, task: Mapping[str, Any]) -> None:
-    """Raise InputError for a teacher of sentences or of parts of documents where the student reads whole documents: it never learned to."""
+    """Raise InputError if the student carries its state through documents, and the teacher's training reset it at sentences."""
     if task.get("_name") != "document_reset_lm" or str(task.get("reset")) == "segment":
         return
     if teacher.task.get("_name") == "sentence_reset_lm":
         raise InputError(
-            "--teacher: was trained with --task sentence_reset_lm and begins anew at each sentence, this training reads documents: give a "
-            "teacher of --task document_reset_lm, or train with --task sentence_reset_lm",
+            "--teacher: was trained with --task sentence_reset_lm, which resets the state at each sentence; this training carries it on: "
+            "give a teacher of --task document_reset_lm, or train with --task sentence_reset_lm",
             path=teacher.path,
         )
     own, other = (options.get("reset_every") or 0 for options in (task, teacher.task))

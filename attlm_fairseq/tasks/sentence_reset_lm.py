@@ -188,7 +188,7 @@ class SentenceResetLMTask(FairseqTask):
         self._loaded = state_dict
 
     def require_files(self) -> None:
-        """Raise InputError if a checkpoint to begin with is missing: fairseq would begin anew, and overwrite what is in --save-dir."""
+        """Raise InputError if a checkpoint to begin with is missing: fairseq would train a new model and overwrite those in --save-dir."""
         resumed = self.checkpoint_to_resume()
         if self.cfg.restore_file != "checkpoint_last.pt":
             if not resumed.is_file() and resumed.absolute() != Path(self.cfg.save_dir, resumed.name).absolute():  # not yet there

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import Holds
-from attlm_fairseq.nbest.formats.lines import decimal, main_score, one_line
+from attlm_fairseq.nbest.formats.lines import decimal, fresh_names, main_score, one_line
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
 
 _NEGLIGIBLE = 1e-12  # what rounding of binary fractions leaves
@@ -131,7 +131,9 @@ class Losses:
             yield f"has no scores: {', '.join(sorted(self._scores))} are lost"
         elif self._rounded:
             yield f"has {holds.decimals} decimals: the scores {', '.join(sorted(self._rounded))} are rounded"
-        names = {name: holds.main_score if name in self._main and holds.main_score else holds.score_name(name) for name in self._scores}
+        names = fresh_names(self._scores, () if holds.total_name is None else (holds.total_name,), holds.score_name)
+        if holds.main_score is not None:
+            names |= dict.fromkeys(self._main, holds.main_score)
         if holds.lm_name is not None:
             names |= {name: holds.lm_name(name) for name in self._lm_scores}
         if holds.scores and (renamed := [f"{name} -> {new}" for name, new in names.items() if new != name]):

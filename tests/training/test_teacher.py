@@ -291,14 +291,14 @@ def test_options_of_a_teacher_that_cannot_be(teacher, tmp_path, given, parts):
     assert not list(tmp_path.glob("new/*.pt"))
 
 
-def test_a_teacher_that_begins_anew_elsewhere_is_refused(tmp_path):
-    """Where the student reads documents on. One of documents can teach sentences, and one of segments begins anew with each of them."""
+def test_a_teacher_with_other_resets_is_refused(tmp_path):
+    """If the student reads documents. A teacher of documents can teach sentences; one of segments reads each from the initial state."""
     documents = {"_name": "document_reset_lm", "reset": "document", "reset_every": 0}
     checkpoint = write_checkpoint(tmp_path / "lm.pt", list(WORDS))
     symbols = load_model(checkpoint).vocabulary.symbols
     content = torch.load(checkpoint)
     for task, student, message in (
-        ({"_name": "sentence_reset_lm"}, documents, "begins anew at each sentence"),
+        ({"_name": "sentence_reset_lm"}, documents, "which resets the state at each sentence"),
         ({"_name": "sentence_reset_lm"}, documents | {"reset": "segment"}, None),
         ({"_name": "sentence_reset_lm"}, {"_name": "sentence_reset_lm"}, None),
         (documents, {"_name": "sentence_reset_lm"}, None),

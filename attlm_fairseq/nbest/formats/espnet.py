@@ -26,7 +26,7 @@ class EspnetFolder(NbestFolderFormat):
     """
 
     name = "espnet"
-    holds = Holds(scores=True, decimals=6, score_name=lambda name: _score_file(name), one_line=True)
+    holds = Holds(scores=True, decimals=6, score_name=lambda name: _score_file(name), total_name=_TOTAL_FILE, one_line=True)
 
     def matches_folder(self, folder: Path) -> bool:
         return (folder / "1best_recog" / _TEXT).is_file()
@@ -111,6 +111,6 @@ def _lm_file(name: str) -> str:
 
 def _score_file(name: str) -> str:
     """Return the file of a score of another format, which is called like its file when it is read back."""
-    is_file = name == "score" or (name.startswith("score_") and name == file_name(name))
-    file = name if is_file else f"score_{file_name(name)}"
-    return f"{file}2" if file == _TOTAL_FILE else file
+    if name == "score" or (name.startswith("score_") and name == file_name(name)):
+        return name
+    return f"score_{file_name(name)}"

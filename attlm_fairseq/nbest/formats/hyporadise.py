@@ -48,7 +48,7 @@ class HyporadiseFormat(NbestFormat):
     """``[{"input": [hypotheses, best first], "output": reference, "am_score": [...], ...}, ...]``. All other keys are kept."""
 
     name = "hyporadise"
-    holds = Holds(references=True, scores=True, score_name=lambda name: score_key(name))
+    holds = Holds(references=True, scores=True, score_name=lambda name: score_key(name), total_name=TOTAL_COLUMN)
 
     def matches(self, head: str) -> bool:
         if _MATCHES.match(head) is None:
@@ -201,5 +201,4 @@ def _new_item(nbest: NbestList) -> str:
 
 def score_key(name: str) -> str:
     """Return the key under which a score is written."""
-    key = name if name.endswith("score") else f"{name}_score"
-    return f"{key}2" if key == TOTAL_COLUMN else key
+    return name if name.endswith("score") else f"{name}_score"

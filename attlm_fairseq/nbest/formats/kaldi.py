@@ -88,7 +88,12 @@ class KaldiFolder(NbestFolderFormat):
 
     name = "kaldi"
     holds = Holds(
-        scores=True, decimals=6, score_name=lambda name: _own_cost_file(name), lm_name=lambda name: _cost_file(name), one_line=True
+        scores=True,
+        decimals=6,
+        score_name=lambda name: _own_cost_file(name),
+        total_name=_TOTAL_FILE,
+        lm_name=lambda name: _cost_file(name),
+        one_line=True,
     )
 
     def matches_folder(self, folder: Path) -> bool:
@@ -203,5 +208,4 @@ def _cost_file(name: str) -> str:
 
 def _own_cost_file(name: str) -> str:
     """Return the file of a score of another format, which is called like its file when it is read back."""
-    file = file_name(name) if _COSTS.search(file_name(name)) else f"{file_name(name)}_cost"
-    return f"{file}2" if file == _TOTAL_FILE else file
+    return file_name(name) if _COSTS.search(file_name(name)) else f"{file_name(name)}_cost"

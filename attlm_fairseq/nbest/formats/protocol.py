@@ -34,6 +34,7 @@ class Holds:
     decimals: int | None = None  # to which scores are rounded; None: written exactly
     unit: float = 1.0  # of written scores, in natural logs
     score_name: Callable[[str], str] = str  # what a score is called in it
+    total_name: str | None = None  # what the total of rescoring is called in it, if a score may not have this name
     lm_name: Callable[[str], str] | None = None  # what the score of an LM is called in it; None: as other scores
     main_score: str | None = None  # what the decoder's own score is called in it; None: as other scores
     sparse: bool = False  # whether it says that a score which a hypothesis does not name is 0
