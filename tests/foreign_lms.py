@@ -160,6 +160,7 @@ def write_marian(folder: Path, sentences: list[str], seed: int = 1, targets: tup
     model = MarianMTModel(config)
     with torch.no_grad():
         model.final_logits_bias.normal_()
+        model.final_logits_bias[0, 0] += 8  # its texts end
     model.save_pretrained(folder)
     return folder
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -108,13 +109,15 @@ class ContextSpec:
             raise InputError(f"--context {self}: lines of text have no ids: all, or blank for documents that blank lines separate")
         kept: list[DocumentLine] = []
         documents: dict[str, list[int]] = {}
+        same: Counter[str] = Counter()  # number of documents with a text
         for blank, run in groupby(enumerate(lines, 1), key=lambda numbered: not numbered[1].strip()):
             if blank:
                 continue
             document = [DocumentLine(place, number, line) for place, (number, line) in enumerate(run, len(kept))]
             name = "\n".join(line.text for line in document)
-            while name in documents:
-                name += "\n"
+            same[name] += 1
+            if same[name] > 1:
+                name += f"\n\n{same[name]}"  # no document has a blank line
             documents[name] = [line.place for line in document]
             kept += document
         for group in groups_of(documents):

@@ -97,11 +97,11 @@ class FairseqTranslation(TranslationModel):
                 columns.append(log_probs[prefixes.ends, prefixes.tokens].double() + torch.tensor(weight).double().log())
         return prefixes.by_pair(batch, torch.stack(columns).logsumexp(dim=0).tolist())
 
-    def searched(self, sentences: Sequence[Sequence[str]], count: int, most_words: int) -> list[list[str]]:
+    def searched(self, sentences: Sequence[Sequence[str]], count: int, most_pieces: int) -> list[list[str]]:
         tokens, lengths = self._source_batch(list(map(self.read_ids, sentences)))
         sample = {"net_input": {"src_tokens": tokens, "src_lengths": lengths}}
         found = []
-        for hypotheses in self._generator(count, most_words).generate(self.models, sample):
+        for hypotheses in self._generator(count, most_pieces).generate(self.models, sample):
             of_sentence = [hypothesis["tokens"][:-1].tolist() for hypothesis in hypotheses]
             found.append([" ".join(self.target.symbols[token] for token in ids) for ids in of_sentence if UNK not in ids])
         return found
@@ -126,10 +126,10 @@ class FairseqTranslation(TranslationModel):
         rows = [[*[PAD] * (longest - len(ids)) * left, *ids, *[PAD] * (longest - len(ids)) * (not left)] for ids in sentences]
         return torch.tensor(rows, device=self.device)
 
-    def _make_generator(self, beam: int, most_words: int) -> Any:
+    def _make_generator(self, beam: int, most_pieces: int) -> Any:
         from fairseq.sequence_generator import SequenceGenerator
 
-        return SequenceGenerator(list(self.models), self.models[0].decoder.dictionary, beam_size=beam, max_len_b=most_words)
+        return SequenceGenerator(list(self.models), self.models[0].decoder.dictionary, beam_size=beam, max_len_b=most_pieces)
 
 
 def _outputs(decoder: Any, before: Tensor, encoded: Any, places: tuple[tuple[int, ...], ...]) -> Tensor:

@@ -26,6 +26,7 @@ from attlm_fairseq.forks import one_thread_in_forks
 from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer, linear_events
+from attlm_fairseq.text.symbols import encodable
 from attlm_fairseq.transformers_import import hide_broken_torchaudio
 
 NO_END = "none"  # the value of `end` for an LM whose sentence end is not scored
@@ -172,11 +173,16 @@ def encode_words(tokenizer: Any, sentences: Sequence[Sequence[str]]) -> list[Enc
         return []
     for words in sentences:
         require_words(words)
-    found = tokenizer([" ".join(words) for words in sentences], add_special_tokens=False, return_offsets_mapping=True)
-    return [
-        encoded(words, tokens, offsets, tokenizer.unk_token_id)
-        for words, tokens, offsets in zip(sentences, found["input_ids"], found["offset_mapping"], strict=True)
-    ]
+    texts = [encodable(" ".join(words)) for words in sentences]
+    special = [token for token in tokenizer.all_special_tokens if token != tokenizer.unk_token]
+    cut: dict[int, tuple[list[int], list[tuple[int, int]]]] = {}
+    for as_letters in (False, True):  # "</s>" that a text has is a word like any other, not the end of a sentence
+        places = [place for place, text in enumerate(texts) if as_letters == any(token in text for token in special)]
+        given = [texts[place] for place in places]
+        if given:
+            found = tokenizer(given, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=as_letters)
+            cut |= zip(places, zip(found["input_ids"], found["offset_mapping"], strict=True), strict=True)
+    return [encoded(words, *cut[place], tokenizer.unk_token_id) for place, words in enumerate(sentences)]
 
 
 def most_positions(model: Any) -> int | None:

@@ -20,6 +20,7 @@ from attlm_fairseq.files import FileHash
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.huggingface import load_pretrained, model_files, most_positions
 from attlm_fairseq.scoring.translation import Pair, Prefixes, TranslationModel, layer_sizes
+from attlm_fairseq.text.symbols import encodable
 
 NAMED = 3  # target languages that a warning names
 
@@ -62,15 +63,15 @@ class HuggingFaceTranslation(TranslationModel):
             self._start = empty[-1]
         self._scale, self._bias = 1.0, getattr(model, "final_logits_bias", None)
         self._check_logits()
-        self._is_unknown_read = cache(lambda word: tokenizer.unk_token_id in tokenizer(word)["input_ids"])
-        self._is_unknown_written = cache(lambda word: tokenizer.unk_token_id in self._target_ids(word))
+        self._is_unknown_read = cache(lambda word: tokenizer.unk_token_id in tokenizer(encodable(word))["input_ids"])
+        self._is_unknown_written = cache(lambda word: tokenizer.unk_token_id in self._target_ids(encodable(word)))
 
     def read_ids(self, words: Sequence[str]) -> tuple[int, ...]:
-        text = " ".join(words)
+        text = encodable(" ".join(words))
         return tuple(self.tokenizer(text if self.source_prefix is None else f"{self.source_prefix} {text}")["input_ids"])
 
     def written_ids(self, words: Sequence[str]) -> tuple[int, ...]:
-        return self._target_ids(" ".join(words))
+        return self._target_ids(encodable(" ".join(words)))
 
     def unknown_read(self, words: Sequence[str]) -> tuple[bool, ...]:
         return tuple(map(self._is_unknown_read, words))
@@ -94,8 +95,9 @@ class HuggingFaceTranslation(TranslationModel):
         ]
 
     @torch.inference_mode()
-    def searched(self, sentences: Sequence[Sequence[str]], count: int, most_words: int) -> list[list[str]]:
+    def searched(self, sentences: Sequence[Sequence[str]], count: int, most_pieces: int) -> list[list[str]]:
         sources, real = self._source_batch(list(map(self.read_ids, sentences)))
+        most = most_pieces + sources.size(1)
         given = {"forced_bos_token_id": self._target_ids("")[0]} if self._marks_before else {}
         found = self.model.generate(
             input_ids=sources,
@@ -104,11 +106,14 @@ class HuggingFaceTranslation(TranslationModel):
             num_return_sequences=count,
             do_sample=False,
             decoder_start_token_id=self._start,
-            max_new_tokens=most_words if self.most_written is None else min(most_words, self.most_written - 1),
+            forced_eos_token_id=None,  # Marian's would end what has not ended
+            max_new_tokens=most if self.most_written is None else min(most, self.most_written - 1),
             **given,
         ).tolist()
-        unknown = self.tokenizer.unk_token_id
-        texts = [None if unknown in ids else self.tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in found]
+        unknown, end = self.tokenizer.unk_token_id, self.tokenizer.eos_token_id
+        texts = [
+            self.tokenizer.decode(ids, skip_special_tokens=True).strip() if end in ids[1:] and unknown not in ids else None for ids in found
+        ]
         return [[text for text in texts[place : place + count] if text is not None] for place in range(0, len(texts), count)]
 
     def signature(self) -> dict[str, object]:

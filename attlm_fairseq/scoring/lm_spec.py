@@ -276,6 +276,11 @@ class LMSpec:
         return self.checkpoints if self.kenlm is None else (self.kenlm,)
 
     @property
+    def all_files(self) -> tuple[Path, ...]:
+        """Return ``files`` with the dictionary and the text to adapt to, if the LM has them."""
+        return (*self.files, *(path for path in (self.dictionary, self.adapt) if path is not None and self.loaded is None))
+
+    @property
     def translates_back(self) -> bool:
         """Return whether the LM scores the source sentence given the hypothesis. Then no score belongs to a word of the hypothesis."""
         return self.translation == "reverse" or (self.loaded is not None and self.loaded.translates_back)

@@ -21,6 +21,7 @@ from attlm_fairseq.files import FileHash
 from attlm_fairseq.modules.kernels.gpu_settings import full_float32
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
+from attlm_fairseq.scoring.history_room import last_that_fit, score_after
 from attlm_fairseq.scoring.huggingface import cached_folder, encode_words, line_end, load_pretrained, model_files, most_positions
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.scoring.segmented import joined
@@ -104,22 +105,20 @@ class MaskedLMScorer(Scorer):
     def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
         encoded = encode_words(self.tokenizer, sentences)
         distinct = sorted(set(encoded), key=lambda sentence: (sentence.tokens, sentence.lengths))
-        if (with_room := self._with_room_for(max(map(len, distinct), default=0))) is not self:
-            scores = with_room.score(sentences)
-            self.deviation = self.deviation or with_room.deviation
-            return scores
+        kept = [self._history_before(len(sentence)) for sentence in encoded]
+        if any(number < len(self._history) for number in kept):
+            return score_after(self, sentences, kept)
         if self.compute.precision != "float32" and self.deviation is None and distinct:
             self.deviation = measured_on(distinct, self._log_probs, self.compute.precision)
         found = self._log_probs(distinct, self.compute.precision)
         return [joined(SentenceScore((*found[sentence], 0.0), sentence.unknown), sentence.lengths) for sentence in encoded]
 
-    def _with_room_for(self, longest: int) -> MaskedLMScorer:
-        """Return the LM after so much of its history that it can read a sentence of ``longest`` tokens, if it can read it at all."""
-        room = None if self._positions is None else self._positions - len(self._before) - len(self._after) - longest
-        kept = list(self._history)
-        while room is not None and kept and self._size_of(kept) > room:
-            del kept[0]
-        return self if len(kept) == len(self._history) else self._with_history(kept)
+    def _history_before(self, length: int) -> int:
+        """Return the number of sentences of the history, the last ones, with which the LM can read a sentence of ``length`` tokens."""
+        if self._positions is None:
+            return len(self._history)
+        room = self._positions - len(self._before) - len(self._after) - length
+        return last_that_fit([self._size_of([sentence]) for sentence in self._history], room)
 
     @torch.inference_mode()
     @full_float32()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -31,7 +32,9 @@ class SegmentedScorer(ComposedScorer):
         return [joined(score, [len(self._pieces(word)) for word in words]) for score, words in pairs]
 
     def with_members(self, members: Sequence[Scorer]) -> Scorer:
-        return SegmentedScorer(members[0], self._pieces, self.segmentation)
+        same = copy.copy(self)  # with its cache
+        same.members = (members[0],)
+        return same
 
     def signature(self) -> dict[str, object]:
         return self.members[0].signature() | {"words": f"products over {self.segmentation}"}

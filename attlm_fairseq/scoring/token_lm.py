@@ -30,6 +30,7 @@ from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.scoring.advice import advise_written_text
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
+from attlm_fairseq.scoring.history_room import last_that_fit, score_after
 from attlm_fairseq.scoring.prefix_tree import PrefixTree, build_prefix_tree
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.scoring.segmented import joined
@@ -164,32 +165,28 @@ class TokenScorer(Scorer):
             self._sample = [words for words in sentences if words][:: max(1, len(sentences) // SAMPLE_SENTENCES)]
         encoded = self.lm.encode(sentences)
         distinct = sorted({sentence.tokens for sentence in encoded})
-        longest = max(range(len(encoded)), key=lambda number: len(encoded[number]), default=None)
-        if longest is not None and (with_room := self._with_room_for(len(encoded[longest]), sentences[longest])) is not self:
-            scores = with_room.score(sentences)
-            self.deviation = self.deviation or with_room.deviation
-            return scores
+        kept = [self._history_before(len(sentence), words) for sentence, words in zip(encoded, sentences, strict=True)]
+        if any(number < len(self._history) for number in kept):
+            return score_after(self, sentences, kept)
         if self.compute.precision != "float32" and self.deviation is None and distinct:
             self.deviation = measured_on(distinct, self._log_probs, self.compute.precision)
         found = self._log_probs(distinct, self.compute.precision)
         return [joined(SentenceScore(found[sentence.tokens], sentence.unknown), sentence.lengths) for sentence in encoded]
 
-    def _with_room_for(self, longest: int, words: Sequence[str]) -> TokenScorer:
-        """Return the LM after so much of its history that it can read a sentence of ``longest`` tokens, those of ``words``.
+    def _history_before(self, length: int, words: Sequence[str]) -> int:
+        """Return the number of sentences of the history, the last ones, with which the LM can read a sentence of ``length`` tokens.
 
-        Raises InputError if the sentence alone is too long.
+        Raises InputError if the sentence alone, which is ``words``, is too long.
         """
         if self.lm.positions is None:
-            return self
-        kept = list(self._history)
-        while (size := len(self.lm.start) + sum(map(len, kept)) + longest) > self.lm.positions and kept:
-            del kept[0]
-        if size > self.lm.positions and longest:
+            return len(self._history)
+        room = self.lm.positions - len(self.lm.start) - length
+        if room < 0 and length:
             raise InputError(
-                f"{self.name}: the sentence {beginning(words)} has {longest} tokens, the LM reads at most {self.lm.positions}; leave "
+                f"{self.name}: the sentence {beginning(words)} has {length} tokens, the LM reads at most {self.lm.positions}; leave "
                 "such lists out or split them"
             )
-        return self if len(kept) == len(self._history) else self._with_history(kept)
+        return last_that_fit(list(map(len, self._history)), room)
 
     @torch.inference_mode()
     @full_float32()

@@ -114,8 +114,9 @@ class TranslationModel(ABC):
         """Return ln p of each token that each pair writes. A mark of a language, which is given and not predicted, has 0."""
 
     @abstractmethod
-    def searched(self, sentences: Sequence[Sequence[str]], count: int, most_words: int) -> list[list[str]]:
-        """Return at most ``count`` probable translations of each sentence, by beam search, best first, without unknown words."""
+    def searched(self, sentences: Sequence[Sequence[str]], count: int, most_pieces: int) -> list[list[str]]:
+        """Return at most ``count`` probable translations of each sentence that have ended, by beam search, best first, without unknown
+        words. ``most_pieces``: see ``TranslationScorer.candidates``."""
 
     @abstractmethod
     def signature(self) -> dict[str, object]:
@@ -190,19 +191,22 @@ class TranslationScorer(Scorer):
         found = self._log_probs(distinct, self.compute.precision)
         return [self._as_words(found[pair], words) for pair, words in zip(pairs, hypotheses, strict=True)]
 
-    def candidates(self, sentences: Sequence[Sequence[str]], count: int, most_words: int) -> list[list[str]]:
-        """Return at most ``count`` probable translations of each sentence, best first, that have no unknown words and can be scored.
+    def candidates(self, sentences: Sequence[Sequence[str]], count: int, most_pieces: int) -> list[list[str]]:
+        """Return at most ``count`` probable translations of each sentence, best first, without unknown words.
+
+        Left out are those that have not ended, and those that are too long to be scored.
 
         Args:
             sentences: sentences of words; fairseq's LSTM encoders want the longest first.
             count: the width of the beam.
-            most_words: the most words, or pieces of words, of a translation.
+            most_pieces: the most pieces, such as words, of a translation by fairseq; by Hugging Face, so many more than of its sentence,
+                whose pieces may be bytes.
 
         Raises:
             InputError: a sentence is longer than the model can read.
         """
         self._check_lengths("source", {tuple(words): self.model.read_ids(words) for words in sentences}, self.model.most_read)
-        found = self.model.searched(sentences, count, most_words)
+        found = self.model.searched(sentences, count, most_pieces)
         most = self.model.most_written
         return found if most is None else [[text for text in texts if len(self.model.written_ids(text.split())) <= most] for texts in found]
 

@@ -22,6 +22,7 @@ from typing import Literal
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.text.subwords import JOINED_STYLES, join_subwords
+from attlm_fairseq.text.symbols import encodable
 from attlm_fairseq.text.unspaced import divided, has_unspaced, joined
 
 TextFunction = Callable[[str], str]
@@ -171,7 +172,7 @@ def _sentencepiece(file: str) -> TextFunction:
         raise InputError(f"cannot be read: {error.strerror}", path=file) from None
     except RuntimeError:
         raise InputError("is not a sentencepiece model", path=file) from None
-    return lambda text: " ".join(processor.encode(_encodable(" ".join(text.split())), out_type=str))
+    return lambda text: " ".join(processor.encode(encodable(" ".join(text.split())), out_type=str))
 
 
 def _bpe(file: str) -> TextFunction:
@@ -225,11 +226,6 @@ def _package(module: str, distribution: str, extra: str = "subword") -> ModuleTy
 def _require_file(file: str) -> None:
     if not Path(file).is_file():
         raise InputError("is not a file: the model of a text step is expected", path=file)
-
-
-def _encodable(text: str) -> str:
-    """Return the text with U+FFFD for lone surrogates, which JSON can hold and UTF-8 cannot."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 KINDS: dict[str, StepKind] = {

@@ -3,3 +3,8 @@
 START = "<s>"
 END = "</s>"
 UNKNOWN = "<unk>"
+
+
+def encodable(text: str) -> str:
+    """Return the text with U+FFFD for lone surrogates, which JSON can hold and UTF-8 cannot."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

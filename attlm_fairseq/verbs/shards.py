@@ -2,8 +2,9 @@
 
 Each Ray actor loads the LMs once and rescores one shard after the other. An output has the name of its shard and
 appears complete or not at all. Existing outputs are left alone, and the scores of an interrupted one are kept next to
-it. So the same command continues an interrupted run, and a dead worker is replaced without loss. All machines need the
-same paths.
+it. So the same command continues an interrupted run, and a dead worker is replaced without loss. The folder of the
+outputs has a hidden file with the settings they were made with, so that no run goes on with others. All machines need
+the same paths.
 """
 
 from __future__ import annotations
@@ -21,13 +22,18 @@ from types import ModuleType
 from typing import Any
 
 from attlm_fairseq.errors import InputError, InputWarning
+from attlm_fairseq.files import state_of, whole_file
 from attlm_fairseq.messages import collected, note
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.config_file import TABLES, written_table
 from attlm_fairseq.verbs.arguments import FilePath
 from attlm_fairseq.verbs.configuration import run_config
 from attlm_fairseq.verbs.rescore import RescoreOutput, rescore_opened
 from attlm_fairseq.verbs.run import open_workers, require_context, require_weights
+
+SETTINGS_FILE = ".attlm-settings.json"
+"""In the folder of the outputs; ``find_shards`` leaves it out."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +106,8 @@ def rescore_shards(
         The result of each file that was not there already.
 
     Raises:
-        InputError: ray is missing, there are no files, two files have one name, an output is its own file, an LM has no weight or is
-            an object, or the decision makes texts that are in no list.
+        InputError: ray is missing, there are no files, two files have one name, an output is its own file, ``output`` has outputs of
+            other settings or LMs, an LM has no weight or is an object, or the decision makes texts that are in no list.
     """
     run = run_config(config)
     if here := [lm.name for lm in run.lms if lm.loaded is not None]:
@@ -114,6 +120,7 @@ def rescore_shards(
     todo = _unfinished(shards_given, Path(output), run)
     ray = _import_ray()
     Path(output).mkdir(parents=True, exist_ok=True)
+    _require_settings(Path(output), _settings_of(run))
     if not todo:
         return []
     folder, first = str(Path.cwd()), run.devices[0]
@@ -151,6 +158,36 @@ def _unfinished(files: Sequence[str], output: Path, config: RunConfig) -> list[d
     if any(to.exists() and Path(file).exists() and to.samefile(file) for file, to in zip(files, outputs, strict=True)):
         raise InputError("is the folder of the files to rescore: name another folder for the output", path=output)
     return [{"path": str(Path(file).absolute()), "output": str(to)} for file, to in zip(files, outputs, strict=True) if not to.exists()]
+
+
+def _settings_of(run: RunConfig) -> dict[str, Any]:
+    """Return what decides on the outputs: the tables of ``attlm.toml``, and the sizes and times of change of the LMs' files."""
+    folder = Path.cwd()
+    tables = {f"[{name}]": table for name, table in written_table(run, TABLES, folder).items() if name != "metric"}
+    arithmetic = {f"--{name}": getattr(run.devices[0], name) for name in ("precision", "normaliser")}
+    files = {f"file {path.absolute()}": state_of(path) for lm in run.lms for path in lm.all_files}
+    return json.loads(json.dumps(tables | arithmetic | files))
+
+
+def _require_settings(output: Path, settings: Mapping[str, Any]) -> None:
+    """Raise InputError if the outputs in a folder were made with other settings; write these if the folder has none."""
+    path = output / SETTINGS_FILE
+    if path.exists() and any(file.name[0] != "." for file in output.iterdir()):
+        try:
+            held = dict(json.loads(path.read_text("utf-8")))
+        except (OSError, ValueError, TypeError):
+            raise InputError(
+                "is not what an earlier run has written: delete it, or name another folder for the output", path=path
+            ) from None
+        if changed := sorted(name for name in {*held, *settings} if held.get(name) != settings.get(name)):
+            raise InputError(
+                f"has outputs of a run with other {', '.join(changed)}: name another folder for the output, or delete these outputs "
+                f"(or {SETTINGS_FILE}, to keep them)",
+                path=output,
+            )
+    else:
+        with whole_file(str(path)) as file:
+            file.write(json.dumps(settings, indent=1) + "\n")
 
 
 @contextmanager

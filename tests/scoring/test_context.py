@@ -232,6 +232,13 @@ def test_tabs_separate_ids_with_spaces(tmp_path):
 def test_documents_know_the_lines_of_their_file():
     documents = [list(document) for group in parse_context("blank").documents(["", "a", "b", " ", "", "c", ""]) for document in group]
     assert documents == [[(0, 2, "a"), (1, 3, "b")], [(2, 6, "c")]]
+    same = [[line.text for line in document] for group in parse_context("blank").documents(["a", "", "2", "", "a"]) for document in group]
+    assert sorted(same) == [["2"], ["a"], ["a"]]
+
+
+def test_many_documents_of_one_text_take_linear_time():
+    lines = ["yes", ""] * 30_000  # with a name for each that is longer by one character: minutes, and a gigabyte
+    assert sum(len(group) for group in parse_context("blank").documents(lines)) == 30_000
 
 
 def test_ids_and_documents_that_are_not_there_are_refused():

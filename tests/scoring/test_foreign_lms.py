@@ -23,7 +23,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.advice import advise_written_text
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.fairseq_lm import load_fairseq_lm
-from attlm_fairseq.scoring.huggingface import encoded, load_huggingface_lm
+from attlm_fairseq.scoring.huggingface import encode_words, encoded, load_huggingface_lm
 from attlm_fairseq.scoring.lm_files import lm_kind, load_lm_files
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.masked_lm import load_masked_lm
@@ -248,6 +248,37 @@ def test_a_sentence_that_is_too_long_is_one_line(folder):
     alone = ["the"] * 60
     [long], [short] = (masked.after(history).score([alone]) for history in ([["the", "cat"], ["a"]], [["a"]]))
     assert long.log_probs == pytest.approx(short.log_probs, abs=1e-5) != masked.score([alone])[0].log_probs
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_a_long_neighbour_takes_no_history_from_a_sentence(folder, kind):
+    """It is after fewer sentences itself."""
+    path = folder / "gpt2" if kind == "gpt2" else write_bert(folder / "neighbours")
+    scorer = (load_huggingface_lm if kind == "gpt2" else load_masked_lm)(path, "lm")
+    later = scorer.after([["the", "cat"], ["a", "dog", "ran"], ["a", "mat"]])
+    long = ["the"] * (25 if kind == "gpt2" else 56)
+    sentences = [["the", "cat"], long, ["the"], long[:-2]]
+    alone = [later.score([sentence])[0] for sentence in sentences]
+    for found, expected in zip(later.score(sentences), alone, strict=True):
+        assert found.log_probs == pytest.approx(expected.log_probs, abs=1e-5)
+    assert alone[0].log_probs != pytest.approx(scorer.score(sentences[:1])[0].log_probs, abs=1e-3)
+    assert alone[1].log_probs != pytest.approx(scorer.score([long])[0].log_probs, abs=1e-4)
+
+
+def test_special_tokens_and_half_a_surrogate_pair_in_a_text_are_words(folder):
+    scorer = load_huggingface_lm(folder / "gpt2")
+    tokenizer = scorer.lm.tokenizer
+    [encoded, plain] = scorer.lm.encode([["the", "<|endoftext|>", "cat"], ["the", "cat"]])
+    assert tokenizer.eos_token_id not in encoded.tokens
+    assert tokenizer.decode(encoded.tokens) == "the <|endoftext|> cat"
+    assert encoded.tokens[: encoded.lengths[0]] == plain.tokens[: plain.lengths[0]]
+    masked = load_masked_lm(write_bert(folder / "special"), "bert")
+    [words] = masked.score([["the", "[MASK]", "cat"]])
+    assert masked.tokenizer.mask_token_id not in encode_words(masked.tokenizer, [["the", "[MASK]", "cat"]])[0].tokens
+    assert len(words.log_probs) == 4
+    for lm in (scorer, masked):
+        found, other = lm.score([["the", "\ud83d", "cat"], ["the", "\ufffd", "cat"]])
+        assert found.log_probs == other.log_probs
 
 
 def test_a_conversation_that_begins_with_silence_is_scored(folder):

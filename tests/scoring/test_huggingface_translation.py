@@ -174,6 +174,23 @@ def test_a_corrector_may_be_a_model_of_hugging_face(folder, lists, monkeypatch):
     assert corrector.scorer.candidates([["ba"]], BEAM, 200) == [["la"]]  # the other is too long to be scored
 
 
+def test_a_beam_that_has_not_ended_is_no_candidate(folder):
+    scorer = load_translation_models([folder / "marian"])
+    model, bias = scorer.model.model, scorer.model.model.final_logits_bias
+    assert any(scorer.candidates([["ba"]], BEAM, 3))
+    with torch.no_grad():
+        bias[0, scorer.model.tokenizer.eos_token_id] = -1e4  # no text ends
+    assert model.generation_config.forced_eos_token_id == 0  # which would end all of them
+    assert scorer.candidates([["ba"]], BEAM, 3) == [[]]
+
+
+def test_half_a_surrogate_pair_is_an_unknown_character(folder):
+    scorer = load_translation_models([folder / "marian"])
+    [found] = scorer.score_translations([["la", "\ud83d"]], [["ba", "\ud83d"]])
+    [other] = scorer.score_translations([["la", "\ufffd"]], [["ba", "\ufffd"]])
+    assert found == other
+
+
 @pytest.mark.parametrize(("kind", "option"), [("nllb", "languages"), ("t5", "prefix")])
 def test_a_corrector_has_languages_or_a_prefix(folder, lists, kind, option):
     [value] = OPTIONS[kind].values()

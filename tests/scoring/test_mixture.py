@@ -138,6 +138,10 @@ def test_pieces_become_words(folder):
         assert score.log_probs[-1] == pytest.approx(whole.log_probs[-1], abs=1e-5)
     assert len(pieces.words("zebra")) > 1
     assert over_words.score([["the", "zebra"]])[0].oov == (False, True)  # z, b and r never occur
+    later = over_words
+    for _ in range(1100):  # more than Python's stack has room for, if each had a cache around that of the one before
+        later = later.after([["the"]])
+    assert later.score([["the"]])[0].log_probs == pytest.approx(over_words.after([["the"]] * 1100).score([["the"]])[0].log_probs, abs=1e-5)
     assert joined(SentenceScore((-1.0, -2.0, -4.0, -8.0), (False, True, False)), [2, 0, 1]) == SentenceScore(
         (-3.0, 0.0, -4.0, -8.0), (True, False, False)
     )

@@ -22,7 +22,7 @@ from attlm_fairseq.nbest.run import rescoring
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
-from attlm_fairseq.verbs.shards import Shard, ShardRescorer, find_shards, rescore_shards
+from attlm_fairseq.verbs.shards import Shard, ShardRescorer, _require_settings, _settings_of, find_shards, rescore_shards
 
 WORDS = [f"w{number}" for number in range(40)]
 SMALL = 3000  # characters of a block
@@ -71,11 +71,35 @@ def test_the_command_writes_the_bytes_of_one_process_and_continues(ray, shards):
     result = run("rescore", "in/*", "-o", "out", "--engine", "ray", code=2)
     assert "bad:6: found 'x'" in result.stderr
     assert "2 files rescored, 601 lists" in result.stderr
-    assert sorted(path.name for path in (shards / "out").iterdir()) == ["one", "two"]
+    assert sorted(path.name for path in (shards / "out").iterdir()) == [".attlm-settings.json", "one", "two"]
     for name in ("one", "two"):
         assert (shards / "out" / name).read_bytes() == expected(name)
     (shards / "in" / "bad").unlink()
     assert "0 files rescored, 0 lists; 2 were there already" in run("rescore", "in", "-o", "out", "--engine", "ray").stderr
+
+
+def test_outputs_of_other_settings_are_not_taken_for_those_of_a_run(shards):
+    """Without ray: what is compared before it begins."""
+    out = shards / "out"
+    out.mkdir()
+    settings = _settings_of(read_config(Path("attlm.toml")))
+    _require_settings(out, {"[weights]": {"lm": 2.0}})  # of a run that wrote nothing
+    _require_settings(out, settings)
+    (out / "one").write_text("0 ||| a ||| lm= -1 ||| -1\n")
+    _require_settings(out, settings)
+    Path("attlm.toml").write_text(Path("attlm.toml").read_text().replace("TM0 = 0.5", "TM0 = 0.25"))
+    with pytest.raises(
+        InputError, match=r"out: has outputs of a run with other \[weights\]: name another folder for the output, or delete"
+    ):
+        _require_settings(out, _settings_of(read_config(Path("attlm.toml"))))
+    write_checkpoint(shards / "lm.pt", WORDS, seed=2)
+    with pytest.raises(InputError, match=rf"a run with other \[weights\], file {shards}/lm.pt: name another"):
+        _require_settings(out, _settings_of(read_config(Path("attlm.toml"))))
+    (out / ".attlm-settings.json").write_text("[1]")
+    with pytest.raises(InputError, match="is not what an earlier run has written: delete it"):
+        _require_settings(out, settings)
+    (out / ".attlm-settings.json").unlink()
+    _require_settings(out, settings)  # outputs of older versions have none
 
 
 def test_the_folder_of_the_files_is_no_output(tmp_path, monkeypatch):
@@ -169,7 +193,7 @@ def test_a_killed_worker_is_replaced_and_the_bytes_are_the_same(ray, shards):
     assert (shard.lists, shard.error) == (600, "")
     assert any(line.startswith("continued: the scores of ") for line in shard.notes)
     assert (shards / "out" / "one").read_bytes() == expected("one")
-    assert sorted(path.name for path in (shards / "out").iterdir()) == ["one"]
+    assert [Path(path).name for path in find_shards("out")] == ["one"]
 
 
 def test_without_ray_it_says_so_and_leaves_nothing(tmp_path, monkeypatch):

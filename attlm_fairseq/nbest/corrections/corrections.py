@@ -21,8 +21,8 @@ from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.files import is_stream, sha256, whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS, AlignedPair, align_list
-from attlm_fairseq.nbest.corrections.corrector import Corrector
-from attlm_fairseq.nbest.corrections.expansion import CANDIDATES, Channel, expand
+from attlm_fairseq.nbest.corrections.corrector import CORRECTOR, Corrector
+from attlm_fairseq.nbest.corrections.expansion import CANDIDATES, Channel, expand, refuse_to_replace
 from attlm_fairseq.nbest.corrections.exposure import held_share, warning_of_exposure
 from attlm_fairseq.nbest.corrections.letters import LetterChannel, learn_letters
 from attlm_fairseq.nbest.corrections.numbers import LANGUAGE, NumberChannel, learn_numbers
@@ -133,7 +133,9 @@ class Corrections(Table):
             yield from (expand(nbest, self.channel, self._search_lm, size) for nbest in lists)
             return
         for some in in_batches(lists):
-            texts = self.corrector.candidates([nbest.hypotheses[0].text for nbest in some])
+            for nbest in some:
+                refuse_to_replace(nbest, (CORRECTOR,))
+            texts = self.corrector.candidates([nbest.hypotheses[0].text if nbest.hypotheses else "" for nbest in some])
             yield from self.corrector.scored(
                 [expand(nbest, self.channel, self._search_lm, size, further) for nbest, further in zip(some, texts, strict=True)]
             )
@@ -157,7 +159,7 @@ class Corrections(Table):
         """Return whether the LM was estimated from the references that the file ``table`` was learned from."""
         if self.own_lm and self.lm is not None:
             return self.own_lm == sha256(self.lm)  # unless the table has been edited to name another LM
-        return self.lm == table.absolute().with_suffix(".arpa")
+        return self.lm is not None and self.lm.resolve() == table.with_suffix(".arpa").resolve()
 
     def needs_folds(self, table: Path, lists: Sequence[NbestList]) -> bool:
         """Return whether the file ``table`` was learned from most of these lists, so that folds of them must learn it again.

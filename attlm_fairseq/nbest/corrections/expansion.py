@@ -118,12 +118,7 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
     """
     if not nbest.hypotheses:
         return nbest
-    known_names = {name.removesuffix("_score") for hypothesis in nbest.hypotheses for name in hypothesis.scores}  # HyPoradise adds this end
-    if taken := next((name for name in SCORES if name in known_names), None):
-        raise nbest.error(
-            f"list {nbest.id!r} already has a score {taken!r}, which corrections would replace. If corrections were applied to these lists "
-            "before, leave them out now. Otherwise give this score another name"
-        )
+    refuse_to_replace(nbest, SCORES if channel.phrase_list else [name for name in SCORES if name != PHRASES])
     written = [Written.of(hypothesis.text, channel.text, channel.usual) for hypothesis in nbest.hypotheses]
     sources = [one.words for one in written]
     best = _candidates(sources, channel, lm, size)
@@ -142,6 +137,16 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
         scores = nbest.hypotheses[found.place].scores | _scores(text, words, found, known, channel, lm)
         expanded.append(Hypothesis(text, scores, rank))
     return replace(nbest, hypotheses=expanded)
+
+
+def refuse_to_replace(nbest: NbestList, made: Sequence[str]) -> None:
+    """Raise InputError if a list already has one of the scores ``made``, which would be lost."""
+    known_names = {name.removesuffix("_score") for hypothesis in nbest.hypotheses for name in hypothesis.scores}  # HyPoradise adds this end
+    if taken := next((name for name in made if name in known_names), None):
+        raise nbest.error(
+            f"list {nbest.id!r} already has a score {taken!r}, which corrections would replace. If corrections were applied to these lists "
+            "before, leave them out now. Otherwise give this score another name"
+        )
 
 
 def _scores(text: str, words: Words, found: _Found, known: Set[tuple[str, str]], channel: Channel, lm: SearchLM) -> dict[str, float]:

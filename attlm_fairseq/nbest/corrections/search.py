@@ -115,7 +115,7 @@ class KenLMSearch:
         if self._remembered >= MAX_REMEMBERED:
             self._forget()
         following = self._new()
-        log_prob = self._model.BaseScore(state.kenlm, UNKNOWN if "\0" in word else word, following) * LN_10
+        log_prob = self._model.BaseScore(state.kenlm, word if _fits_kenlm(word) else UNKNOWN, following) * LN_10
         state.following[word] = found = log_prob, self._states.setdefault(following, _State(following))
         self._remembered += 1
         return found
@@ -126,7 +126,12 @@ class KenLMSearch:
         self._states: dict[kenlm.State, _State] = {}
 
     def knows(self, word: str) -> bool:
-        return "\0" not in word and word in self._model
+        return _fits_kenlm(word) and word in self._model
+
+
+def _fits_kenlm(word: str) -> bool:
+    """Return whether a C string in UTF-8 can hold the word."""
+    return "\0" not in word and not any("\ud800" <= character <= "\udfff" for character in word)
 
 
 class NoLM:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from os.path import relpath
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
@@ -74,12 +75,8 @@ def write_table(path: Path, table: Table, lm: Path) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    from os.path import relpath
-
     with whole_file(str(path)) as out:
-        out.write(
-            f"{TITLE}\n# last line = {LAST}\n# lm = {lm.absolute() if is_stream(str(path)) else relpath(lm, path.absolute().parent)}\n"
-        )
+        out.write(f"{TITLE}\n# last line = {LAST}\n# lm = {_name_of(lm, path)}\n")
         if table.own_lm:
             out.write(f"# lm of the references = {table.own_lm}\n")
         if table.text.steps:
@@ -88,6 +85,13 @@ def write_table(path: Path, table: Table, lm: Path) -> None:
         for row in (COLUMNS, *_rows(table)):
             out.write("\t".join(row) + "\n")
         out.write(f"{LAST}\n")
+
+
+def _name_of(lm: Path, path: Path) -> Path | str:
+    """Return the name of an LM in the file ``path``."""
+    if is_stream(str(path)):
+        return lm.absolute()
+    return relpath(lm.absolute().parent.resolve() / lm.name, path.absolute().parent.resolve())  # a link's .. is that of its target
 
 
 def _rows(table: Table) -> Iterator[tuple[str, ...]]:
@@ -256,7 +260,7 @@ def read_table(path: Path) -> Table:
         PhraseTable(best, reader.kept),
         NumberChannel(reader.ways, reader.counts, number_words(language) if reader.ways else None),
         LetterChannel(reader.changes, reader.inserts, reader.stop),
-        path.absolute().parent / about["lm"],
+        path.absolute().parent.resolve() / about["lm"],
         language,
         int(about["lists"][:18]) if about.get("lists", "").isdecimal() else 0,
         about.get("references", ""),

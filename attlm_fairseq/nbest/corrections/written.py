@@ -21,6 +21,7 @@ from attlm_fairseq.text.steps import turkish_lower, turkish_upper
 from attlm_fairseq.text.unspaced import CHARACTER, PARTS, divided, has_unspaced, joined, tightened
 
 WORD_BY_WORD = ("unicode", "lowercase", "uppercase", "remove-punctuation", "characters")  # steps that see no other word
+COMPATIBILITY = ("nfkc", "nfkd")  # forms of unicode that replace characters by others
 APOSTROPHES = ("'", "\u2019")
 SENTENCE_ENDS = ".?!\u3002\uff1f\uff01\u061f"
 USUAL = 0.5  # share of the occurrences that are written in one way, at least
@@ -31,10 +32,17 @@ TAG = re.compile(r"([^\w\[<{]*)(\[[^\[\]]+\]|<[^<>]+>|\{[^{}]+\})([^\w\]>}]*)") 
 
 
 def check_steps(text: TextPipeline) -> TextPipeline:
-    """Return the steps. Raises InputError for one that does not treat each word by itself: what was written could not be found again."""
-    for step in text.steps:
+    """Return the steps.
+
+    Raises:
+        InputError: a step does not treat each word by itself, so that what was written could not be found again, or the steps would
+            change their own output: lowercase leaves the sign for degrees Celsius, of which NFKC makes a capital C.
+    """
+    for place, step in enumerate(text.steps):
         if step.name not in WORD_BY_WORD:
             raise InputError(f"text step {step}: corrections compare words one by one, by the steps {', '.join(WORD_BY_WORD)}")
+        if step.argument in COMPATIBILITY and (before := [str(other) for other in text.steps[:place] if other.name != "unicode"]):
+            raise InputError(f"text step {step}: it makes letters and signs that {before[0]} changes: give it as the first step")
     return text
 
 

@@ -113,7 +113,7 @@ class Processes(contextlib.AbstractContextManager):
         for compute in computes:
             places.put(compute)
         self._count, self._config = len(computes), config
-        files = {path: state_of(path) for lm in config.lms for path in lm.files}
+        files = {path: state_of(path) for lm in config.lms for path in lm.all_files}
         self._pool = ProcessPoolExecutor(self._count, context, _start, (config, places, tuple(features), threads, files))
 
     def expand(self, lists: Iterable[NbestList]) -> Iterable[NbestList]:

@@ -70,6 +70,8 @@ def test_a_score_of_the_lists_is_never_replaced(corrections: Corrections) -> Non
         corrections.expand(nbest)
     with pytest.raises(InputError, match="'corrections'"):
         corrections.expand(corrections.expand(list_of(["fly to la"])))
+    own = NbestList("7", [Hypothesis("fly to la", {"phrases": -1.0}, 1)])  # without a phrase list, nothing makes this score
+    assert corrections.expand(own).hypotheses[0].scores["phrases"] == -1.0
 
 
 def test_used_corrections_can_be_pickled(corrections: Corrections) -> None:
@@ -121,6 +123,11 @@ def test_a_given_lm_is_named_and_left_where_it_is(corrections: Corrections, tmp_
     given.save(tmp_path / "deeper/c.tsv")
     assert "# lm = ../lm.arpa" in (tmp_path / "deeper/c.tsv").read_text()
     assert Corrections.load(tmp_path / "deeper/c.tsv").vocabulary == {"fly", "to", "l", "a", "today", "flights", "boston"}
+    (tmp_path / "far/away").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far/away")
+    given.save(tmp_path / "link/c.tsv")  # whose .. is far
+    assert Corrections.load(tmp_path / "link/c.tsv").lm.resolve() == lm.resolve()
+    assert Corrections.load(tmp_path / "far/away/c.tsv").lm.resolve() == lm.resolve()
 
 
 def test_an_input_hypothesis_keeps_its_words_even_if_no_beam_holds_it(corrections: Corrections) -> None:
@@ -132,7 +139,7 @@ def test_an_input_hypothesis_keeps_its_words_even_if_no_beam_holds_it(correction
     assert long.scores["corrections"] == pytest.approx(5000 * corrections.phrases.keep("la"))
 
 
-@pytest.mark.parametrize("text", ["", "<s> la </s>", "la \0 la", "飛行機 で", "\u202ela", "la " * 5000])
+@pytest.mark.parametrize("text", ["", "<s> la </s>", "la \0 la", "la \ud800 la", "飛行機 で", "\u202ela", "la " * 5000])
 def test_hostile_hypotheses_stay_as_read(text: str, corrections: Corrections) -> None:
     expanded = corrections.expand(list_of([text]))
     assert expanded.hypotheses[0].text == text

@@ -73,6 +73,14 @@ def test_candidates_are_fairseqs_and_every_text_has_its_probability(checkpoint: 
         assert all(hypothesis.scores["am"] == -1.0 for hypothesis in after.hypotheses[2:])
 
 
+def test_lists_without_hypotheses_and_scores_of_the_same_name(checkpoint: Path) -> None:
+    corrections = replace(without_table(), corrector=Corrector.load(checkpoint))
+    assert corrections.expand(NbestList("none", [])) == NbestList("none", [])
+    own = NbestList("7", [Hypothesis(SOURCE_WORDS[0], {CORRECTOR: -3.5}, 1)])
+    with pytest.raises(InputError, match="list '7' already has a score 'corrector', which corrections would replace"):
+        corrections.expand(own)
+
+
 def test_a_beam_of_one_list_is_that_of_many(checkpoint: Path) -> None:
     corrector = Corrector.load(checkpoint)
     texts = [nbest.hypotheses[0].text for nbest in lists()]

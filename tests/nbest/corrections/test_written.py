@@ -262,6 +262,10 @@ def test_other_steps_are_refused(tmp_path):
     for steps in ("tokenize:en", "lowercase,join-characters"):
         with pytest.raises(InputError, match="corrections compare words one by one, by the steps unicode, lowercase"):
             attlm.learn_corrections(lists_of(*PAIRS), text=steps)
+    with pytest.raises(InputError, match="text step unicode:nfkc: it makes letters and signs that lowercase changes: give it as the first"):
+        attlm.learn_corrections(lists_of(*PAIRS), text="unicode:nfc,lowercase,unicode:nfkc")
+    attlm.learn_corrections(lists_of(("it is 20℃ №", "it is 21℃ №")), text="unicode:nfkc,lowercase").save(tmp_path / "signs.tsv")
+    assert Corrections.load(tmp_path / "signs.tsv").phrases.rules["20°c",][0].target == ("21°c",)
     learn_corrections(lists_of(*PAIRS), text=STEPS).save(tmp_path / "c.tsv")
     table = (tmp_path / "c.tsv").read_text(encoding="utf-8")
     (tmp_path / "c.tsv").write_text(table.replace("# text = remove-punctuation", "# text = tokenize:en"), encoding="utf-8")
