@@ -170,9 +170,14 @@ def keyed_of(file: TextFile) -> list[list[tuple[str, str]]]:
     return keyed(file.lines) if file.ids is None else [list(zip(file.ids, file.lines, strict=True))]
 
 
+def line_number(name: str, file: TextFile) -> int | None:
+    """Return the number of a line of the file that an id is; None if it is none."""
+    return int(name) if name.isascii() and name.isdecimal() and len(name) <= 18 and int(name) < len(file.lines) else None
+
+
 def _line_number(name: str, file: TextFile) -> int:
-    if name.isascii() and name.isdecimal() and len(name) <= 18 and int(name) < len(file.lines):
-        return int(name)
+    if (number := line_number(name, file)) is not None:
+        return number
     raise InputError(f"list {name!r}: its id is not a line number from 0 to {len(file.lines) - 1}; see {file.option}", path=file.path)
 
 

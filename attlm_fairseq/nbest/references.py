@@ -12,7 +12,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import source_of
 from attlm_fairseq.nbest.formats.ctm import CtmFormat
-from attlm_fairseq.nbest.line_matching import By, keyed_of, match_lines, sorted_as_text
+from attlm_fairseq.nbest.line_matching import By, keyed_of, line_number, match_lines, sorted_as_text
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, silence
 from attlm_fairseq.nbest.reference_files import STM_IGNORED, TextFile, positions
 from attlm_fairseq.nbest.word_times import Time
@@ -43,7 +43,7 @@ def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile]
         note_silence([nbest.references for nbest in lists], "the lists' own references")
         return lists
     if by is None:
-        lists = _with_silence(lists, references[0], "; --refs-by id leaves them out")
+        lists = with_silence(lists, references[0], "; --refs-by id leaves them out")
     ids = [nbest.id for nbest in lists]
     matched = [match_lines(ids, file, by) for file in references]
     if len({found.by_id for found in matched}) > 1:
@@ -129,7 +129,7 @@ def silent_lists(lists: Sequence[NbestList], names: Iterable[str], advice: str =
     return silent
 
 
-def _with_silence(lists: list[NbestList], file: TextFile, advice: str = "") -> list[NbestList]:
+def with_silence(lists: list[NbestList], file: TextFile, advice: str = "") -> list[NbestList]:
     """Return the lists of a CTM file with those of the other utterances in a file of references; other lists as they are."""
     if not is_ctm(lists):
         return lists
@@ -161,9 +161,10 @@ def with_known_references(
     else:
         if by == "order":
             raise InputError("lists without references are found by ids: --partial-refs does not go with --refs-by order")
-        kept = lists = _with_silence(lists, references[0]) if by is None else lists
+        kept = lists = with_silence(lists, references[0]) if by is None else lists
         for file in references:
-            names = {str(number) for number in range(len(file.lines))} if by == "number" else _ids_in(file, [nbest.id for nbest in lists])
+            ids = [nbest.id for nbest in lists]
+            names = {name for name in ids if line_number(name, file) is not None} if by == "number" else _ids_in(file, ids)
             kept = [nbest for nbest in kept if nbest.id in names]
         by = by or "id"
     if not kept:

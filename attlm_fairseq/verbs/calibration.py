@@ -37,7 +37,9 @@ def judged_words(
         InputError: the metric does not count words.
     """
     require_words(metric)
-    loaded = Decision(decision.rule, decision.scale, _judged_text(metric, decision).load(), tokenize=decision.tokenize)
+    loaded = Decision(
+        decision.rule, decision.scale, _judged_text(metric, decision).load(), tokenize=decision.tokenize, spaces=decision.spaces
+    )
     return JudgedWords.of(lists.lists if places is None else [lists.lists[place] for place in places], weights, loaded)
 
 

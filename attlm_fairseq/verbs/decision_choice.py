@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.decision.decision import EXTERNAL_RULE, compared_text, loss_tokenizer
+from attlm_fairseq.nbest.decision.decision import EXTERNAL_RULE, compared_text, loss_spaces, loss_tokenizer
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.run.config import RunConfig
 
@@ -56,6 +56,7 @@ class DecisionChoice:
             scales={**configured.scales, **({} if configured.rule == "max" else {configured.rule: configured.scale})},
             text=(own if same and not metric.text.steps else compared_text(metric, own)).load(),
             tokenize=configured.tokenize if same and not tokenize_too else loss_tokenizer(metric, configured.tokenize),
+            spaces=configured.spaces if same and not tokenize_too else loss_spaces(metric, configured.spaces),
         )
         if rule != "max" and self.scale is None and (changed or not run.lms):  # LMs without weights are refused later
             if changed and not any(changed.values()):

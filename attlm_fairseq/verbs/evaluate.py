@@ -210,7 +210,8 @@ def evaluate(
     further = _further(_by_name(others), found, whole if files.partial else found.lists.lists, metric, name, files.by, not given)
     best = f"oracle of {name}" if further else "oracle"
     of_best = oracle(found.lists.statistics, metric, [system.statistics for system in rescored[:1]])
-    in_sample, notes = _in_sample(rescored, further, None if config is None else run, found.lists.references)
+    is_named = run.path is not None or bool(run.tuned_on)  # else its weights, if it has any, are of no attlm.toml
+    in_sample, notes = _in_sample(rescored, further, run if is_named else None, found.lists.references)
     utterances = found.lists.utterances(metric)
     notes += note_samples(utterances, found.lists.groups is not None, compared=bool(rescored or further))
     systems = [System(name, found.lists.first, [texts[0] for texts in found.lists.texts]), *rescored, *further, System(best, of_best)]
@@ -250,7 +251,7 @@ def _in_sample(
 ) -> tuple[list[str], list[str]]:
     """Find the systems that were tuned on these lists, or whose corrections were learned from them.
 
-    Returns their labels and notes for the report, and logs the notes. ``run`` is None if no configuration was given: then
+    Returns their labels and notes for the report, and logs the notes. ``run`` is None if no configuration was read: then
     the current folder's ``attlm.toml`` may have written the further systems.
     """
     is_guess = run is None
@@ -284,6 +285,8 @@ def _in_sample(
         line += f"its {' and its '.join(reasons)} ({elsewhere}; --config names another file)"
     else:
         line = f"the {' and the '.join(reasons)}: they look too good, so there is no p; {elsewhere}"
+        if others := [system.label for system in further if system.label not in labels]:
+            line += f". {', '.join(others)}: p is too small if the same weights chose these answers, too"
     note(f"note: {line}")
     return labels, [f"{line[:1].upper()}{line[1:]}."]
 

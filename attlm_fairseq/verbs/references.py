@@ -14,7 +14,7 @@ from attlm_fairseq.nbest.external_metric import with_source
 from attlm_fairseq.nbest.line_matching import By, check_by
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.reference_files import read_references
-from attlm_fairseq.nbest.references import attach_references, is_ctm, silent_lists, with_known_references
+from attlm_fairseq.nbest.references import attach_references, is_ctm, silent_lists, with_known_references, with_silence
 from attlm_fairseq.verbs.arguments import FilePath
 from attlm_fairseq.verbs.lists import SourceFile
 
@@ -64,9 +64,11 @@ class ReferenceFiles:
         """
         read, by = read_references(self.paths) if self.paths else None, self.by
         if self.partial:
+            whole = with_silence(list(lists), read[0]) if read and by is None else list(lists)
+            lists = whole if self.source is None else SourceFile(self.source, by).attach(whole)  # which may be matched by order
             lists, by = with_known_references(lists, read, by)
         found = attach_references(lists, read, by)
-        return found if self.source is None else SourceFile(self.source, by).attach(found)
+        return found if self.source is None or self.partial else SourceFile(self.source, by).attach(found)
 
 
 # files; or one text (or several alternatives) per list, in the order of the lists or by list id

@@ -171,7 +171,10 @@ def _judged(
         gain = system.setting.trusted and held_out > 0  # the second is the table's row, of settings chosen without their lists
     weights, decision, candidates = system.weights, system.decision, run.candidates
     if gain is False:
-        weights, decision = dict.fromkeys(system.weights, 0.0), Decision(text=compared_text(metric), tokenize=decision.tokenize)
+        weights, decision = (
+            dict.fromkeys(system.weights, 0.0),
+            Decision(text=compared_text(metric), tokenize=decision.tokenize, spaces=decision.spaces),
+        )
     if not any(weights.values()):
         candidates = CandidateSpec()
     zeros = _zeros(found, run, options, weights)
@@ -214,6 +217,11 @@ def _second_pass(measured: MeasuredLists, metric: Metric, names: Sequence[str], 
     conversations = first.spec.conversations([nbest.id for nbest in measured.lists])
     tuner = tuner_of_folds(measured, metric, names, options.folds, samples, _search(options, names, options.intervals))
     if len(tuner.folds()) == 1 or len(conversations) == 1:
+        if len(tuner.folds()) > 1:
+            note(
+                "note: all lists are one conversation: the texts of its context were chosen with weights that were tuned on all of "
+                "them, so cross-validated rows are a little too good"
+            )
         return replace(first, choice=Choice(tuner.without(NOTHING).weights), scored_before=True)
     choices = {name: Choice(tuner.without(frozenset({int(tuner.fold_of[places[0]])})).weights) for name, places in conversations.items()}
     return replace(first, choices=choices, scored_before=True)

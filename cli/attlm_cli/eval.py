@@ -87,8 +87,8 @@ def eval_command(
       attlm eval test.json test.rescored.json --draw-by id:'^([^-]+)-'
     """
     metric = measured.of(run or measured.of_folder())
-    check_source(refs.source, run, metric)
-    decided = choice.apply(run or RunConfig(), metric, tokenize_too=given_option("bleu_tokenize") is not None)
+    decided = choice.apply(run or RunConfig(), metric, tokenize_too=given_option("bleu_tokenize", "cer_without_spaces") is not None)
+    check_source(refs.source, decided, metric)
     if run is not None or choice.weights or results.report or decided.decision.rule != "max":
         run = decided
     inputs = {"the input": nbest, "the references": refs.files, "a step of --metric-text": files_of_steps(metric.text)}

@@ -15,6 +15,7 @@ from attlm_cli.types import GROUPS, METRIC, STEPS
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.numbers import LANGUAGE
+from attlm_fairseq.nbest.decision.decision import EXTERNAL_RULE
 from attlm_fairseq.nbest.external_metric import PREFIX
 from attlm_fairseq.nbest.formats import OWN_NAMES
 from attlm_fairseq.nbest.line_matching import By
@@ -327,10 +328,15 @@ def once(context: click.Context, option: click.Parameter, given: tuple[TextPipel
     return given[0] if given else TextPipeline()
 
 
-def check_source(source: str | None, run: RunConfig | None, metric: Metric) -> None:
-    """Raise InputError if source sentences are given but neither a translation model nor an external metric uses them."""
-    if source and metric.name != "external" and not (run and any(lm.uses_source for lm in run.lms)):
-        raise InputError(f"--source is for translation models (--mt) and --metric {PREFIX}COMMAND, and there is neither")
+def check_source(source: str | None, run: RunConfig | None, metric: Metric | None, rules: Sequence[str] = ()) -> None:
+    """Raise InputError if source sentences are given but no translation model, external metric or external loss uses them.
+
+    ``rules``: the decision rules that are tried.
+    """
+    if not source or (metric is not None and metric.name == "external") or any(rule.startswith(EXTERNAL_RULE) for rule in rules):
+        return
+    if not (run and (run.decision.asks_program or any(lm.uses_source for lm in run.lms))):
+        raise InputError(f"--source is for translation models (--mt) and for --metric and --mbr {PREFIX}COMMAND, and there is none of them")
 
 
 def warn_of_unused(output: Path, run: RunConfig, found: tuple[str, ...] = (), of_lms: tuple[str, ...] = ()) -> None:

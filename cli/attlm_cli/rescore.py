@@ -8,7 +8,7 @@ import click
 import cloup
 
 from attlm_cli.decision_options import decision_options
-from attlm_cli.options import MetricChoice, format_option, given_option, grouped, list_source_options, metric_options
+from attlm_cli.options import MetricChoice, check_source, format_option, given_option, grouped, list_source_options, metric_options
 from attlm_cli.overwriting import check_files
 from attlm_cli.printing import hypotheses_bar
 from attlm_cli.run_options import run_options
@@ -103,8 +103,7 @@ def rescore_command(
     run = replace(run, decision=replace(run.decision, keep_incomplete=keep_incomplete))
     if run.decision.rule == "max" and (option := given_option("metric_text", "bleu_tokenize")):
         raise InputError(f"{option} is for --mbr or --consensus, none of which is given; to measure rescored lists use `attlm eval`")
-    if source and not any(lm.uses_source for lm in run.lms):
-        raise InputError("--source is for translation models, and there is none: --mt takes one")
+    check_source(source.path if source else None, run, None)
     if engine == "ray":
         if source:
             raise InputError("--source is one file, --engine ray reads many: give lists that have their source sentences")

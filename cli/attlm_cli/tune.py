@@ -169,8 +169,8 @@ def tune_command(
       attlm tune dev.json --kenlm lm.arpa --fix am_score=1 --interval kenlm=0:2
     """
     metric = measured.of(run)
-    check_source(refs.source, run, metric)
     options = TuneOptions(**search, **trust, **others)
+    check_source(refs.source, run, metric, options.rules)
     inputs = {
         "the input": [nbest],
         "the references": refs.files,

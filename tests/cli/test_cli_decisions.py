@@ -326,6 +326,14 @@ def test_weights_get_no_p_on_the_lists_that_they_were_tuned_on(lists):
         assert (p_value == "in-sample") is same
         text = (lists / "eval.html").read_text()
         assert (f"note: {told}" in result.stderr) is (told.capitalize() in text) is ("in-sample" in text) is same
+    run("rescore", "same.json", "-o", "out.json")
+    for further in ([], ["--report", "page.html"], ["--mbr", "wer"]):  # the folder's attlm.toml is looked at, whatever else is asked for
+        told_by_guess = run("eval", "same.json", "out.json", *further)
+        assert "if the other systems were rescored with attlm.toml, they look too good" in told_by_guess.stderr
+        assert re.search("^out.json .*in-sample$", told_by_guess.stdout, re.MULTILINE)
+    (lists / "first.txt").write_text("".join(f"{item['input'][0]}\n" for item in items[::-1]))
+    both = run("eval", "same.json", "out.json", "first.txt", "--config", "attlm.toml")
+    assert "expect tune's cross-validated row. first.txt: p is too small if the same weights chose these answers, too" in both.stderr
     own = [option for name in read_config(lists / "attlm.toml").weights for option in ("--weight", f"{name}=3")]
     assert told not in run("eval", "same.json", "--config", "attlm.toml", *own).stderr
     text = (lists / "attlm.toml").read_text()
@@ -476,6 +484,24 @@ def test_the_loss_of_unspaced_text_is_tokenised_as_the_metric_is(tmp_path, monke
     wrong = ["rescore", "zh.jsonl", "--weight", "am=1", "--config", "wrong.toml"]
     Path("wrong.toml").write_text('[decision]\nrule = "mbr-bleu"\ntokenize = "no"\n')
     assert "wrong.toml: [decision] tokenize: unknown BLEU tokenizer 'no'" in refused(*wrong)
+
+
+def test_the_loss_of_cer_has_spaces_if_the_metric_has(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts = ["明天 天气 很 好啊", "今天 天气 很 好", "今天天气很好"]
+    lists = [
+        {"id": f"u{n}", "ref": texts[2], "hyps": [{"text": t, "scores": {"am": -i / 10}} for i, t in enumerate(texts)]} for n in range(6)
+    ]
+    Path("zh.jsonl").write_text("".join(json.dumps(nbest) + "\n" for nbest in lists))
+    run(
+        "tune", "zh.jsonl", "--metric", "cer", "--cer-without-spaces", "--mbr", "cer", "--strength", "1", "--fix", "am=1", "--fix", "rank=0"
+    )
+    assert "spaces = false" in Path("attlm.toml").read_text()
+    run("rescore", "zh.jsonl", "--weight", "am=1", "--mbr", "cer", "--scale", 1, "-o", "out.jsonl")
+    ranked = [hypothesis["text"] for hypothesis in json.loads(Path("out.jsonl").read_text().splitlines()[0])["hyps"]]
+    assert ranked[2] == texts[0]  # with spaces, it is nearer to the others than the correct text is
+    Path("attlm.toml").write_text('[decision]\nrule = "mbr-cer"\nspaces = 1\n')
+    assert "[decision] spaces" in refused("rescore", "zh.jsonl", "--weight", "am=1")
 
 
 def test_silence_without_scores_changes_nothing(lists):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision import mbr
-from attlm_fairseq.nbest.decision.decision import RULES, Decider, Decision, compared_text, decide, posterior_weights
+from attlm_fairseq.nbest.decision.decision import RULES, Decider, Decision, compared_text, decide, loss_spaces, posterior_weights
 from attlm_fairseq.nbest.decision.mbr import LOSSES, expected_losses, least_risk, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.decision.posterior import posteriors
 from attlm_fairseq.nbest.decision.rover import ConfusionNetwork, confusion_network, disputed, vote, winner
@@ -420,6 +420,31 @@ def test_votes_over_pieces_make_words_that_are_in_no_list():
     for steps, expected in ([], "ni@@ ghts"), (["join-subwords:bpe"], "night"):
         answer = decide(NbestList("0", hypotheses), {}, Decision("consensus", 0.0, parse_steps(steps))).hypotheses[0]
         assert answer.text == expected
+
+
+def test_votes_are_over_words_where_the_metric_compares_pieces(tmp_path, monkeypatch):
+    """Pieces of words are not written, and not cut again."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "codes").write_text("#version: 0.2\nq q\n")  # every letter is a piece
+    pieces = parse_steps(["bpe:codes"])
+    assert pieces.words("ab") == ["a@@", "b"]
+    hypotheses = [Hypothesis(text, rank=i) for i, text in enumerate(["ab cd", "ab ce", "xb cd"], 1)]
+    answer = decide(NbestList("0", hypotheses), {}, Decision("consensus", 0.0, pieces)).hypotheses[0]
+    assert (answer.text, answer.rank) == ("ab cd", 1)
+    new = [Hypothesis(text, rank=i) for i, text in enumerate(["ab cx ef", "ay cd ef", "ab cd eg"], 1)]
+    assert decide(NbestList("0", new), {}, Decision("consensus", 0.0, pieces)).hypotheses[0].text == "ab cd ef"
+
+
+def test_cer_without_spaces_is_the_loss_of_mbr_too():
+    texts = ["明天 天气 很 好啊", "今天 天气 很 好", "今天天气很好"]
+    nbest = NbestList("0", [Hypothesis(text, {"am": -0.1 * place}, place) for place, text in enumerate(texts, 1)])
+    found = [decide(nbest, {"am": 1.0}, Decision("mbr-cer", 1.0, spaces=spaces)) for spaces in (True, False)]
+    assert [one.hypotheses[-1].text for one in found] == [texts[2], texts[0]]
+    metric = make_metric("cer", spaces=False)
+    totals, statistics = np.array([-0.1, -0.2, -0.3]), metric.statistics(texts, [texts[2]])
+    decider = Decider(Decision("mbr-cer", spaces=loss_spaces(metric)), [texts], [(texts[2],)], [statistics], metric)
+    assert decider.answers([0], [totals], 1.0)[0][0] == texts[1]
+    assert str(Decision("mbr-cer", spaces=False)) == "mbr-cer at 1, without spaces"
 
 
 def test_long_texts_are_aligned_as_short_ones_are(monkeypatch):

@@ -71,7 +71,7 @@ def test_source_sentences_come_from_a_file(program):
         assert json.loads(result.stdout)["systems"][0]["score"] == pytest.approx(1.0)  # (1 + (2 - 1)) / 2
     Path("short").write_text("good\n")
     assert "short: 1 lines, but there are 2 lists" in refused("eval", "dev.jsonl", "--metric", f"external:{program}", "--source", "short")
-    assert "--source is for translation models (--mt) and --metric external:COMMAND, and there is neither" in refused(
+    assert "--source is for translation models (--mt) and for --metric and --mbr external:COMMAND, and there is none" in refused(
         "eval", "dev.jsonl", "--source", "in_order"
     )
 
@@ -134,6 +134,30 @@ def test_mbr_expects_the_losses_of_a_program(tmp_path, monkeypatch):
         found = json.loads(line)["hyps"]
         assert found[0]["total"] == pytest.approx(-min(risks))
         assert found[0]["text"] in [text for text, risk in zip(texts, risks, strict=True) if risk == pytest.approx(min(risks))]
+
+
+def test_sources_from_a_file_reach_the_program_that_decides(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("loss.py").write_text(LOSS + "    pathlib.Path('sources').open('a').write(source + '\\n')\n")
+    Path("lists").write_text("".join(json.dumps(nbest | {"id": f"{nbest['id']}{n}"}) + "\n" for n in range(3) for nbest in LISTS))
+    Path("src").write_text("".join(f"s{n}\n" for n in range(6)))
+    rule = ["--mbr", f"external:{sys.executable} loss.py", "--source", "src"]
+    for command in (["rescore", "lists", "--weight", "am=1", "-o", "out"], ["eval", "lists", "--weight", "am=1"], ["tune", "lists"]):
+        assert "no source sentences" not in run(*command, *rule).stderr
+        assert set(Path("sources").read_text().split()) == {f"s{n}" for n in range(6)}
+        Path("sources").unlink()
+
+
+def test_reports_and_votes_start_the_program_once(program):
+    Path("ref").write_text("b c\nb\n")
+    Path("src").write_text("good\nbad\n")
+    run("eval", "dev.jsonl", "--refs", "ref", "--refs", "ref", "--source", "src", "--metric", f"external:{program}", "--report", "p.html")
+    assert len(runs()) == 1
+    hyps = [{"text": text, "scores": {"am": 0.0}} for text in ("a x c", "a b y", "z b c")]
+    Path("dev.jsonl").write_text("".join(json.dumps({"id": f"u{n}", "ref": f"a b c d{n}", "hyps": hyps}) + "\n" for n in range(4)))
+    Path("runs").unlink()
+    run("eval", "dev.jsonl", "--weight", "am=1", "--consensus", "--metric", f"external:{program}")
+    assert runs() == [12, 4]
 
 
 def test_a_file_never_says_which_program_decides(program):

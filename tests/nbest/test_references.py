@@ -711,6 +711,22 @@ def test_lists_without_references_are_left_out_if_asked_for(name, text, tmp_path
         ReferenceFiles(tmp_path / name, by="order", partial=True).attach(whole)
 
 
+def test_source_sentences_are_of_all_lists_though_references_are_of_some(tmp_path):
+    (tmp_path / "refs").write_text("u1 a\nu3 c\n")
+    (tmp_path / "source").write_text("s1\ns2\ns3\n")
+    found = ReferenceFiles(tmp_path / "refs", source=tmp_path / "source", partial=True).attach(lists("u1", "u2", "u3"))
+    assert [(nbest.id, nbest.source) for nbest in found] == [("u1", "s1"), ("u3", "s3")]
+    (tmp_path / "source").write_text("u3 s3\nu1 s1\nu2 s2\n")
+    found = ReferenceFiles(tmp_path / "refs", source=tmp_path / "source", partial=True).attach(lists("u1", "u2", "u3"))
+    assert [(nbest.id, nbest.source) for nbest in found] == [("u1", "s1"), ("u3", "s3")]
+
+
+def test_ids_with_zeros_in_front_are_line_numbers_with_partial_references_too(tmp_path):
+    (tmp_path / "refs").write_text("r0\nr1\nr2\n")
+    found = ReferenceFiles(tmp_path / "refs", by="number", partial=True).attach(lists("002", "000", "007"))
+    assert [(nbest.id, nbest.references) for nbest in found] == [("002", ("r2",)), ("000", ("r0",))]
+
+
 def test_lists_without_own_references_are_left_out_if_asked_for(tmp_path):
     text = "".join(
         f'{{"id": "u{n}", "hyps": [{{"text": "a"}}, {{"text": "b"}}]{reference}}}\n' for n, reference in enumerate(("", ', "ref": "b"') * 3)

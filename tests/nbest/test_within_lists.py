@@ -25,6 +25,22 @@ def test_the_spread_of_usual_lists_is_the_standard_deviation_within_lists():
     assert outliers([np.ones(3)]) == []
 
 
+def test_equal_values_have_no_deviation_though_their_mean_is_rounded():
+    """A score that tells hypotheses apart in one list of five, and is a constant in the others."""
+    generator = np.random.default_rng(3)
+    differing = [generator.normal(size=10) for _ in range(10)]
+    constant = [np.full(10, value) for value in generator.normal(size=40) * 30]
+    assert any(values.mean() != values[0] for values in constant)
+    columns = [*differing, *constant]
+    within = np.concatenate([values - values.mean() for values in differing] + [np.zeros(400)])
+    assert standard_deviation(columns) == pytest.approx(math.sqrt(np.square(within).mean()))
+    assert outliers(columns) == []
+    statistics = [np.stack([values - values.min(), np.ones(10)], axis=1) for values in columns]
+    zeros = [np.zeros(10) if values.min() == values.max() else values for values in columns]
+    found, expected = (tune([values[:, None] for values in given], statistics, WER, names=["a"]) for given in (columns, zeros))
+    assert found.weights == pytest.approx(expected.weights)
+
+
 def test_an_outlying_list_does_not_count():
     columns = [np.array([0.0, 1.0, 2.0]) * scale for scale in range(1, 11)]
     usual = standard_deviation(columns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -13,8 +14,8 @@ from attlm_fairseq.nbest.decision.mbr import LOSSES, loss_metric, pairwise_losse
 from attlm_fairseq.nbest.decision.rules import LeastRisk, Maximum, Rule, Vote
 from attlm_fairseq.nbest.external_metric import PREFIX, ExternalMetric, source_of
 from attlm_fairseq.nbest.features.combination import combine, is_incomplete
-from attlm_fairseq.nbest.metrics import BLEU, Metric
-from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.metrics import BLEU, CER, Metric
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.numeric import NOT_NEGATIVE
 from attlm_fairseq.text import Step, TextPipeline
 
@@ -35,6 +36,7 @@ class Decision:
         text: text steps before losses and votes, normally the metric's (see ``compared_text``): subwords are not words.
         scales: scales of other rules tuned with the same weights, so that another rule can be chosen later.
         tokenize: sacreBLEU tokenizer for the loss of ``mbr-bleu``.
+        spaces: whether spaces count in the loss of ``mbr-cer``.
         keep_incomplete: leave a list in input order, without totals, if a hypothesis lacks a score that has a weight; else such a list
             is an error.
     """
@@ -44,6 +46,7 @@ class Decision:
     text: TextPipeline = field(default_factory=TextPipeline)
     scales: Mapping[str, float] = field(default_factory=dict, hash=False)
     tokenize: str = "none"
+    spaces: bool = True
     keep_incomplete: bool = False
 
     def __post_init__(self) -> None:
@@ -62,7 +65,7 @@ class Decision:
     @cached_property
     def loss(self) -> Metric:
         """Return the metric that gives the losses of minimum Bayes risk. An external one keeps its program's answers."""
-        return loss_metric(self.rule.removeprefix("mbr-"), self.tokenize)
+        return loss_metric(self.rule.removeprefix("mbr-"), self.tokenize, self.spaces)
 
     @property
     def asks_program(self) -> bool:
@@ -89,7 +92,8 @@ class Decision:
         if self.rule == "max":
             return self.rule
         tokenized = f", tokenized {self.tokenize}" if self.rule == "mbr-bleu" and self.tokenize != "none" else ""
-        return f"{self.rule} at {self.scale:g}{' over ' if self.text.steps else ''}{','.join(map(str, self.text.steps))}{tokenized}"
+        spaces = ", without spaces" if self.rule == "mbr-cer" and not self.spaces else ""
+        return f"{self.rule} at {self.scale:g}{' over ' if self.text.steps else ''}{','.join(map(str, self.text.steps))}{tokenized}{spaces}"
 
 
 def is_rule(name: str) -> bool:
@@ -115,6 +119,11 @@ def loss_tokenizer(metric: Metric, default: str = "none") -> str:
     In text without spaces, white-space words would be whole sentences.
     """
     return metric.tokenize if isinstance(metric, BLEU) else default
+
+
+def loss_spaces(metric: Metric, default: bool = True) -> bool:
+    """Return whether spaces count in CER's loss: as in the metric if that is CER, else ``default``."""
+    return metric.spaces if isinstance(metric, CER) else default
 
 
 def written_text(text: TextPipeline) -> TextPipeline:
@@ -143,7 +152,8 @@ def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -
     - ``max``: sorted by total, as by ``combination.combine``.
     - ``mbr-..``: sorted by risk; ``total`` is minus the risk.
     - ``consensus``: only the answer, without scores. Its rank is that of the hypothesis with the same text, or 0 for a new
-      text. With text steps, the text is written as after them, but without ``lowercase`` (``written_text``). Words that differ only in
+      text. With text steps, the text is written as after them, but without ``lowercase`` (``written_text``) and
+      subwords. Words that differ only in
       case take the form of the earliest hypothesis. Characters that were divided to vote are joined if the list has them so.
     """
     if decision.keep_incomplete and is_incomplete(nbest, weights):
@@ -158,12 +168,14 @@ def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -
 
 def _rule_over_texts(decision: Decision, texts: Sequence[Sequence[str]], sources: Sequence[str]) -> LeastRisk | Vote:
     """Prepare the rule of a decision, any but the maximum, for lists of hypotheses in input order, and what each list translates."""
-    compared = [[decision.text.prepared(text) for text in of_list] for of_list in texts]
     if decision.rule != "consensus":
+        compared = [[decision.text.prepared(text) for text in of_list] for of_list in texts]
         if isinstance(decision.loss, ExternalMetric):
             return LeastRisk(texts, decision.loss.losses_within(compared, sources))
         return LeastRisk(texts, [pairwise_losses(of_list, decision.loss) for of_list in compared])
-    written = written_text(decision.text)
+    of_words = decision.text.of_words()  # pieces of words would be written as words
+    compared = [[of_words.prepared(text) for text in of_list] for of_list in texts]
+    written = written_text(of_words)
     divides = any(step.name == "characters" for step in written.steps)
     return Vote(compared, [[written.prepared(text) for text in of_list] for of_list in texts], texts if divides else None)
 
@@ -195,6 +207,8 @@ class Decider:
         answers: dict[int, str] = {}
         for group in by_size.values():
             answers |= zip(group, self._rule.answers(group, np.stack([totals[i] for i in group]), scale), strict=True)
+        new = [(text, cast("tuple[str, ...]", self.references[i])) for i, text in answers.items() if text not in self._measured[i]]
+        self.metric.compare_all(NbestList("", [Hypothesis(text, {}, 0)], references) for text, references in new)  # one run of a program
         return [(answers[i], self._statistics(i, answers[i])) for i in lists]
 
     def statistics_of(self, lists: Sequence[int], totals: Sequence[np.ndarray], scale: float) -> np.ndarray:

@@ -14,7 +14,7 @@ LOSSES = ("wer", "cer", "bleu", "chrf", "ter")
 PRODUCTS = 1 << 22  # held at a time
 
 
-def loss_metric(name: str, tokenize: str = "none") -> Metric:
+def loss_metric(name: str, tokenize: str = "none", spaces: bool = True) -> Metric:
     """Return the metric of a loss.
 
     Case counts: texts to be compared without case are lower-cased before.
@@ -22,8 +22,9 @@ def loss_metric(name: str, tokenize: str = "none") -> Metric:
     Args:
         name: one of LOSSES, or ``external:COMMAND``.
         tokenize: BLEU's tokenizer; the default splits at white space.
+        spaces: whether spaces count in CER.
     """
-    options: dict[str, dict[str, Any]] = {"bleu": {"tokenize": tokenize}, "ter": {"lowercase": False}}
+    options: dict[str, dict[str, Any]] = {"bleu": {"tokenize": tokenize}, "cer": {"spaces": spaces}, "ter": {"lowercase": False}}
     return make_metric(name, **options.get(name, {}))
 
 

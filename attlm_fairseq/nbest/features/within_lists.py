@@ -42,5 +42,5 @@ def outliers(columns: Sequence[np.ndarray]) -> list[tuple[int, int, float]]:
 
 
 def _squares(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the sums (N,) of squared distances from each list's mean."""
-    return np.array([float(np.square(values - values.mean()).sum()) for values in columns])
+    """Return the sums (N,) of squared distances from each list's mean; 0 for equal values, whose mean may be another number."""
+    return np.array([float(np.square(values - values.mean()).sum()) if values.min() < values.max() else 0.0 for values in columns])

@@ -17,6 +17,7 @@ import numpy as np
 
 from attlm_fairseq.nbest.decision.decision import compared_text
 from attlm_fairseq.nbest.decision.mbr import sentence_losses
+from attlm_fairseq.nbest.external_metric import source_of, with_source
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.metrics import ErrorRate, Metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
@@ -122,7 +123,7 @@ class ReportBuilder:
                     difference = hypothesis.lm_scores[name] - first.lm_scores[name]
                     scatter.add(difference, float(losses[place] - losses[0]), place == row)
         self.lists += 1
-        self._count_errors(losses, loss, _closest(answer, nbest.references, self.metric), answer)
+        self._count_errors(losses, loss, nbest.references, answer)
         if row is not None and texts[row] == first.text:
             return
         self.changed += 1
@@ -148,13 +149,14 @@ class ReportBuilder:
         if len(heap) > UTTERANCES_PER_SECTION:
             heapq.heappop(heap)
 
-    def _count_errors(self, losses: np.ndarray, loss: float, reference: str, answer: str) -> None:
+    def _count_errors(self, losses: np.ndarray, loss: float, references: Sequence[str], answer: str) -> None:
         if not isinstance(self.metric, ErrorRate):
             return
         self.errors_before += float(losses[0])
         self.errors_after += loss
         self.errors_of_oracle += min(float(losses.min()), loss)
         if loss:
+            reference = _closest(answer, references, self.metric)
             self._confusions.update(confusions(self._compared.prepared(reference), self._compared.prepared(answer), self.metric))
             if len(self._confusions) > MAX_CONFUSIONS:
                 self._confusions = Counter(dict(self._confusions.most_common(MAX_CONFUSIONS // 2)))
@@ -268,7 +270,12 @@ def _closest(answer: str, references: Sequence[str], metric: Metric) -> str:
     """Of several references the one to show: with which the answer loses least."""
     if len(references) == 1:
         return references[0]
-    return min(references, key=lambda reference: float(sentence_losses(metric.statistics([answer], [reference])[0], metric)))
+    source = source_of(references)  # with it, a program has answered already
+
+    def loss(reference: str) -> float:
+        return float(sentence_losses(metric.statistics([answer], with_source([reference], source))[0], metric))
+
+    return min(references, key=loss)
 
 
 def _word_scores(

@@ -138,6 +138,7 @@ DECISION: Entries = {
     "scale": Entry(NOT_NEGATIVE, always=True),
     "text": STEPS,
     "tokenize": Entry(parsed(_tokenizer)),
+    "spaces": Entry(checked(lambda value: isinstance(value, bool), "true or false")),
     "scales": Entry(_read_scales, lambda scales, folder: dict(scales)),
 }
 CONFIDENCE: Entries = {"scale": Entry(NUMBER, always=True), "coverage": Entry(NUMBER, always=True)}

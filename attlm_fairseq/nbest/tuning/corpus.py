@@ -46,8 +46,9 @@ class Corpus:
             if (low != high).any():
                 means = np.add.reduceat(values, self.starts) / self.sizes
                 squares = np.add.reduceat(np.square(values - np.repeat(means, self.sizes)), self.starts)
+                squares[low == high] = 0.0  # the mean of equal values may be another number
                 # the mean is near a mark for log 0 such as -3.4e38, and minus it the other values would all be the same
-                centres = np.where(are_outliers(squares / self.sizes), np.clip(0.0, low, high), means)
+                centres = np.where(are_outliers(squares / self.sizes), np.clip(0.0, low, high), means.clip(low, high))
                 self.scale[column] = pooled(squares, self.sizes)
                 self.standardised[column] = (values - np.repeat(centres, self.sizes)) / (self.scale[column] or 1.0)
 

@@ -8,7 +8,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attlm_fairseq.nbest.decision.decision import STEPS, Decider, Decision, compared_text, loss_tokenizer, posterior_weights, scale_in_units
+from attlm_fairseq.nbest.decision.decision import (
+    STEPS,
+    Decider,
+    Decision,
+    compared_text,
+    loss_spaces,
+    loss_tokenizer,
+    posterior_weights,
+    scale_in_units,
+)
 from attlm_fairseq.nbest.features.combination import weighted_totals
 from attlm_fairseq.nbest.features.within_lists import standard_deviation
 from attlm_fairseq.nbest.metrics import Metric, corpus_score
@@ -184,7 +193,8 @@ class SettingChooser:
     def _decider(self, rule: str) -> Decider:
         if rule not in self._deciders:
             tokenize = loss_tokenizer(self.metric) if rule == "mbr-bleu" else "none"
-            decision = Decision(rule, text=compared_text(self.metric).load(), tokenize=tokenize)
+            spaces = loss_spaces(self.metric) if rule == "mbr-cer" else True
+            decision = Decision(rule, text=compared_text(self.metric).load(), tokenize=tokenize, spaces=spaces)
             measured = self.measured
             self._deciders[rule] = Decider(decision, measured.texts, measured.references, measured.statistics, self.metric)
         return self._deciders[rule]

@@ -95,6 +95,7 @@ def tune_system(
         gain = paired_test(summed(held_out, utterances), summed(measured.first, utterances), metric, seed=options.seed, folds=folds)
     result, rule = chooser.result(best.setting), best.setting.rule
     tokenize = next((of_rule.decision.tokenize for of_rule in tried if of_rule.setting.rule == "mbr-bleu"), "none")
+    spaces = next((of_rule.decision.spaces for of_rule in tried if of_rule.setting.rule == "mbr-cer"), True)
     scales = {of_rule.setting.rule: _scale_at(chooser, of_rule, best.setting.strength) for of_rule in tried}
     scales = {name: scale for name, scale in scales.items() if name not in ("max", rule)}
     return TunedSystem(
@@ -102,7 +103,7 @@ def tune_system(
         best.setting,
         result.weights if rule == "max" else posterior_weights(result.weights),
         chooser.held_out_weights(best.setting),
-        replace(best.decision, scales=scales, tokenize=tokenize),
+        replace(best.decision, scales=scales, tokenize=tokenize, spaces=spaces),
         label,
         gain,
         systems,
@@ -145,6 +146,13 @@ def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, fl
     sparse = all(nbest.sparse for nbest in measured.lists)
     for name, weight in weights.items():
         if weight and name not in measured.names and not sparse:
+            for nbest in measured.lists:
+                have = sum(name in hypothesis.scores | hypothesis.lm_scores for hypothesis in nbest.hypotheses)
+                if have < len(nbest.hypotheses) and any(name in other.hypotheses[0].scores for other in measured.lists):
+                    raise nbest.error(
+                        f"list {nbest.id!r}: a hypothesis lacks the score {name!r}, which has a weight. Rescore with keep_incomplete, and "
+                        "measure the rescored lists"
+                    )
             raise InputError(f"weight for {name!r}, which is not a feature; features are {', '.join(measured.names)}")
     decider = Decider(decision, measured.texts, measured.references, measured.statistics, metric)
     of_rule = dict(weights) if decision.rule == "max" else posterior_weights(weights)
