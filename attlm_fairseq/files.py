@@ -232,7 +232,8 @@ def shown_output(path: str | os.PathLike[str]) -> str:
 
 def is_stream(path: str) -> bool:
     """Return whether an output is standard output, a device or a pipe, which is written directly and has nothing to replace."""
-    return path in STANDARD_OUTPUT or (Path(path).exists() and not Path(path).is_file())
+    # os.path: a name that no file can have is none; Path raises
+    return path in STANDARD_OUTPUT or (os.path.exists(path) and not os.path.isfile(path))  # noqa: PTH110, PTH113
 
 
 @contextlib.contextmanager

@@ -159,7 +159,7 @@ def from_ctranslate2(
         texts = [" ".join(words) for words in tokens] if decode is None else [decode(hypothesis) for hypothesis in given]
         hypotheses = [Hypothesis(text) for text in texts]
         for hypothesis, words, score in zip(hypotheses, tokens, _plain(result.scores) or (), strict=False):
-            hypothesis.scores["score"] = score * len(words) ** length_penalty
+            hypothesis.scores["score"] = score * max(1, len(words)) ** length_penalty
         groups.append(hypotheses)
     return _lists(groups, ids)
 

@@ -54,7 +54,9 @@ class _Column:
             source = TextSource(os.fspath(numbers), "one number per line")
             self._path = source.name
             self._numbers = (self._of_line(line, place) for place, line in enumerate(source.lines(), 1))
-        elif isinstance(numbers, Iterable):
+        elif isinstance(numbers, Iterable) and not (
+            hasattr(numbers, "ndim") and numbers.ndim == 0
+        ):  # NumPy's array of no dimension is called iterable
             self._numbers = map(self._of_value, numbers)
         else:
             raise InputError(f"scores {name!r}: found {numbers!r}, expected a file or numbers, one for each hypothesis")
@@ -84,7 +86,7 @@ class _Column:
     def _of_value(self, value: object) -> float:
         try:
             return float(value)  # type: ignore[arg-type]  # of NumPy and torch, too
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InputError(f"scores {self._name!r}: number {self._taken + 1} is {value!r}, expected a number") from None
 
     def _of_line(self, line: str, place: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Mapping
 from types import NoneType
@@ -18,8 +19,15 @@ EXAMPLES = {"LMs": "'lm.pt'", "weights": "0.5"}
 
 
 def check_file(path: FilePath, format: str | None) -> None:
-    """Raise InputError unless ``path`` is a path and ``format`` a name, or None."""
+    """Raise InputError unless ``path`` is a path that a file can have, and ``format`` a name, or None."""
     require_type("file", path, (str, os.PathLike), "a path")
+    try:
+        os.stat(path)  # noqa: PTH116 - for what it raises
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise InputError("is too long for the name of a file", path=path) from None
+    except ValueError as error:  # a zero byte
+        raise InputError(f"cannot be the name of a file: {error}", path=path) from None
     require_type("format", format, (str, NoneType), "a name such as 'jsonl'")
 
 

@@ -51,7 +51,7 @@ def convert(
     path = _new_output(path, to)
     if isinstance(lists, str | os.PathLike):
         lists = NbestFile(lists)
-    source, opened = lists.open() if isinstance(lists, NbestFile) else (None, lists_to_write(lists))
+    source, opened = lists.open() if isinstance(lists, NbestFile) else _of_objects(lists_to_write(lists))
     steps = text_pipeline(text).load()
     if steps.steps:
         source, opened = None, _after(steps, opened)
@@ -79,6 +79,14 @@ def convert_parts(
     return _converted(None, _after(text_pipeline(text).load(), _of_parts(files, prefix_ids)), path, to, scores, as_new_lists=True)
 
 
+def _of_objects(lists: Iterable[NbestList]) -> tuple[NbestFormat | NbestFolderFormat | None, Iterable[NbestList]]:
+    """Return the one format from which lists were read, None if there is no such format, and the lists."""
+    if not isinstance(lists, Sequence):  # to look at the last would be to hold all
+        return None, lists
+    first = formats.source_of(lists[0]) if lists else None
+    return first if all(formats.source_of(nbest) is first for nbest in lists) else None, lists
+
+
 def _after(text: TextPipeline, lists: Iterable[NbestList]) -> Iterator[NbestList]:
     """Yield the lists with their hypotheses and references after the text steps. Times stay if the number of words does."""
     for nbest in lists:
@@ -94,8 +102,11 @@ def _after(text: TextPipeline, lists: Iterable[NbestList]) -> Iterator[NbestList
 
 
 def _of_parts(files: Iterable[NbestFile], prefix_ids: bool) -> Iterator[NbestList]:
-    seen = SeenIds()
-    for nbest in chain.from_iterable(map(_prefixed if prefix_ids else _of_part, files)):
+    seen, files = SeenIds(), list(files)
+    names, whole = [_name_of(file) for file in files], [Path(str(file)).name for file in files]
+    if len(set(names)) < len(names) == len(set(whole)):  # the ending tells them apart, as in nbest.en and nbest.de
+        names = whole
+    for nbest in chain.from_iterable(map(_prefixed if prefix_ids else _of_part, files, names)):
         if not seen.add(nbest.id):
             named = ", the name of its file" if nbest.verbatim is not None and nbest.verbatim.numbered and not prefix_ids else ""
             more = "" if prefix_ids else " (--prefix-ids puts the name of its file before each)"
@@ -104,22 +115,22 @@ def _of_parts(files: Iterable[NbestFile], prefix_ids: bool) -> Iterator[NbestLis
         yield nbest
 
 
-def _prefixed(file: NbestFile) -> Iterator[NbestList]:
-    name = _name_of(file)
+def _prefixed(file: NbestFile, name: str) -> Iterator[NbestList]:
     return (replace(nbest, id=f"{name}-{nbest.id}") for nbest in file.open()[1])
 
 
 def _name_of(file: NbestFile) -> str:
-    """Return the name of a file or folder without its ending."""
-    return Path(Path(str(file)).name.removesuffix(".gz")).stem
+    """Return the name of a file without its ending, or of a folder."""
+    path = Path(str(file))
+    return path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
 
 
-def _of_part(file: NbestFile) -> Iterator[NbestList]:
+def _of_part(file: NbestFile, name: str) -> Iterator[NbestList]:
     _, opened = file.open()
     first = next(opened)
     second = next(opened, None)
     if second is None and first.verbatim is not None and first.verbatim.numbered and str(file) != "-":
-        first = replace(first, id=_name_of(file))
+        first = replace(first, id=name)
     yield first
     if second is not None:
         yield second

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from types import NoneType
 from typing import TypeAlias, TypeGuard, cast
@@ -85,8 +86,8 @@ class SourceFile:
         return _with_sources(lists, match_lines([nbest.id for nbest in lists], file, self.by).texts)
 
 
-# a file, or the source sentences as strings in the order of the lists
-Sources: TypeAlias = SourceFile | FilePath | Sequence[str]
+# a file, or the source sentences as strings: in the order of the lists, or by list id
+Sources: TypeAlias = SourceFile | FilePath | Sequence[str] | Mapping[str, str]
 
 
 def with_sources(lists: Iterable[NbestList], sources: Sources | None) -> Iterable[NbestList]:
@@ -101,10 +102,19 @@ def with_sources(lists: Iterable[NbestList], sources: Sources | None) -> Iterabl
         sources = SourceFile(os.fspath(sources))
     if isinstance(sources, SourceFile):
         return sources.attach(lists)
-    lists, sources = list(lists), list(sources)
-    if len(lists) != len(sources):
-        raise InputError(f"{len(sources)} source sentences, but there are {len(lists)} lists: expected one per list, in the same order")
-    return _with_sources(lists, sources)
+    lists = list(lists)
+    if isinstance(sources, Mapping):
+        if missing := [nbest for nbest in lists if nbest.id not in sources]:
+            raise missing[0].error(f"list {missing[0].id!r}: there is no source sentence of this id")
+        sources = [sources[nbest.id] for nbest in lists]
+    if isinstance(sources, Set) or not isinstance(sources, Iterable):
+        raise InputError(f"the source sentences are {shown(sources)}: expected a file, or texts in the order of the lists or by id")
+    texts = list(sources)
+    for text in texts:
+        require_type("source sentence", text, str, "a text")
+    if len(lists) != len(texts):
+        raise InputError(f"{len(texts)} source sentences, but there are {len(lists)} lists: expected one per list, in the same order")
+    return _with_sources(lists, texts)
 
 
 def _with_sources(lists: Sequence[NbestList], sources: Sequence[str]) -> list[NbestList]:
@@ -152,15 +162,20 @@ def _of_program(lists: Iterable[NbestList | Hypotheses]) -> Iterator[NbestList]:
 
 
 def _each_of_program(lists: Iterable[NbestList | Hypotheses]) -> Iterator[NbestList]:
-    silent = 0
+    silent = mistimed = 0
     for place, given in enumerate(lists):
         nbest = _list_of(place, given)
+        if wrong := [one for one in nbest.hypotheses if one.times and len(one.times) != len(one.text.split())]:
+            mistimed += len(wrong)
+            nbest = replace(nbest, hypotheses=[replace(one, times=()) if one in wrong else one for one in nbest.hypotheses])
         if not nbest.hypotheses:
             silent += 1
             nbest = replace(nbest, hypotheses=[Hypothesis("", rank=1)])
         yield nbest
     if silent:
         note(f"note: {silent} lists without hypotheses are read as silence: one hypothesis, an empty text without scores")
+    if mistimed:
+        note(f"note: {mistimed} hypotheses have times for another number of words than their text has: these times are left out")
 
 
 def lists_of(lists: Lists) -> Iterator[NbestList]:
@@ -187,24 +202,60 @@ def _list_of(place: int, given: NbestList | Hypotheses) -> NbestList:
 
 
 def _checked(nbest: NbestList) -> NbestList:
-    """Return the list of a program with scores that are Python's numbers, as files hold them.
+    """Return the list of a program with scores and times that are Python's numbers, as files hold them.
 
-    Raises InputError for an id, hypothesis, text or reference of another type, or a score that is not a number.
+    Raises InputError for an id, hypothesis, text or reference of another type, or a score or time that is not a number.
     """
     require_type("id of a list", nbest.id, str, "a text")
     require_type("source of a list", nbest.source, (str, NoneType), "a text, or None")
+    require_type(f"value of hypotheses of list {nbest.id!r}", nbest.hypotheses, Sequence, "a list of attlm.Hypothesis(..)")
     for hypothesis in nbest.hypotheses:
         if not (isinstance(hypothesis, Hypothesis) and isinstance(hypothesis.text, str) and isinstance(hypothesis.scores, Mapping)):
             raise nbest.error(f"list {nbest.id!r} holds {shown(hypothesis)}: expected attlm.Hypothesis(TEXT, {{NAME: NUMBER}})")
-    if isinstance(nbest.references, str) or not all(isinstance(text, str) for text in nbest.references):
+    of_type = isinstance(nbest.references, Iterable) and not isinstance(nbest.references, str)
+    if not of_type or not all(isinstance(text, str) for text in nbest.references):
         raise nbest.error(f"list {nbest.id!r} has the references {shown(nbest.references)}: expected a tuple of texts")
-    scores = [item for hypothesis in nbest.hypotheses for item in hypothesis.scores.items()]
-    if all(type(score) in (float, int) for _, score in scores):
+    if all(map(_is_plain, nbest.hypotheses)):
         return nbest
-    if wrong := [f"{name} = {score!r}" for name, score in scores if not is_real(score)]:
-        raise nbest.error(f"list {nbest.id!r} has the score {wrong[0]}: expected a number")
-    plain = [{name: float(score) for name, score in hypothesis.scores.items()} for hypothesis in nbest.hypotheses]
-    return replace(nbest, hypotheses=[replace(one, scores=scores) for one, scores in zip(nbest.hypotheses, plain, strict=True)])
+    return replace(nbest, hypotheses=[_plain_hypothesis(nbest, hypothesis) for hypothesis in nbest.hypotheses])
+
+
+def _is_plain(hypothesis: Hypothesis) -> bool:
+    """Return whether scores and times of a hypothesis are Python's floats, and times a tuple of tuples, as files hold them."""
+    return (
+        type(hypothesis.scores) is dict
+        and type(hypothesis.lm_scores) is dict
+        and type(hypothesis.times) is tuple
+        and all(type(name) is str for name in (*hypothesis.scores, *hypothesis.lm_scores))
+        and all(type(score) is float for score in (*hypothesis.scores.values(), *hypothesis.lm_scores.values()))
+        and (hypothesis.total is None or type(hypothesis.total) is float)
+        and all(type(time) is tuple and [*map(type, time)] == [float, float] and all(map(math.isfinite, time)) for time in hypothesis.times)
+    )
+
+
+def _plain_hypothesis(nbest: NbestList, hypothesis: Hypothesis) -> Hypothesis:
+    """Return the hypothesis with Python's floats. Raises InputError for a name that is not a text, or a value that is not a number."""
+
+    def plain(value: object, what: str) -> float:
+        try:
+            if is_real(value):
+                return float(value)
+        except OverflowError:
+            pass
+        raise nbest.error(f"list {nbest.id!r} has {what} {shown(value)}: expected a number")
+
+    def named(scores: Mapping[str, float]) -> dict[str, float]:
+        require_type(f"value of lm_scores in list {nbest.id!r}", scores, Mapping, "numbers by name")
+        for name in scores:
+            require_type(f"name of a score in list {nbest.id!r}", name, str, "a text")
+        return {name: plain(score, f"the score {name} =") for name, score in scores.items()}
+
+    times = [tuple(plain(value, "the time") for value in time) for time in (() if hypothesis.times is None else hypothesis.times)]
+    if wrong := [time for time in times if len(time) != 2 or not all(map(math.isfinite, time))]:
+        raise nbest.error(f"list {nbest.id!r} has the time {wrong[0]} of a word: expected its begin and end in seconds")
+    total = None if hypothesis.total is None else plain(hypothesis.total, "the total")
+    scores, lm_scores = named(hypothesis.scores), named(hypothesis.lm_scores)
+    return replace(hypothesis, scores=scores, lm_scores=lm_scores, total=total, times=tuple(cast("list[tuple[float, float]]", times)))
 
 
 def _ranked(nbest: NbestList) -> NbestList:

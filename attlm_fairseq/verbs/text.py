@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, shown
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -208,6 +208,8 @@ def source_lines(run: RunConfig, source: FilePath | Iterable[str] | None, texts:
         return None
     if not translating:
         raise InputError("--source is for translation models, and there is none: --mt takes one")
+    if isinstance(source, Mapping | Set) or not isinstance(source, str | os.PathLike | Iterable):
+        raise InputError(f"the source sentences are {shown(source)}: expected a file, or one for each line of the text, in its order")
     lines = os.fspath(source) if isinstance(source, str | os.PathLike) else source
     return text_file.SourceLines(lines, [text.load() for text in texts])
 

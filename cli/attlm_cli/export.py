@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import cloup
 
-from attlm_cli.options import device_option, dictionary_option
+from attlm_cli.options import device_option, dictionary_option, once
 from attlm_cli.printing import progress
 from attlm_cli.types import STEPS
 from attlm_fairseq.messages import note
@@ -21,7 +21,7 @@ from attlm_fairseq.text import TextPipeline, remarks
 @dictionary_option
 @cloup.option("--ppl", "texts", multiple=True, metavar="FILE", help="A text whose perplexity the model card states. Repeatable.")
 @cloup.option(
-    "--text", "pipeline", type=STEPS, default=TextPipeline(), help="Text steps for the --ppl texts, such as tokenize:en,lowercase."
+    "--text", "pipeline", type=STEPS, multiple=True, callback=once, help="Text steps for the --ppl texts, such as tokenize:en,lowercase."
 )
 @cloup.option("--card-text", metavar="TEXT", help="Markdown to add to the model card: training data, licence, contact.")
 @device_option

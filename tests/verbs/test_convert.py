@@ -467,3 +467,71 @@ def test_files_that_share_ids_are_joined_with_their_names_before_the_ids(tmp_pat
     assert [nbest.id for nbest in attlm.read_nbest("one.jsonl")] == ["dev1-u1", "dev1-u2"]
     told = run("convert", "dev1.jsonl", "dev1.jsonl", "-o", "twice.jsonl", "--prefix-ids", code=2).output
     assert "an earlier list has the id 'dev1-u1', too: expected another id for each list of these files\n" in told
+
+
+def test_files_without_ids_and_folders_are_called_by_their_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("u1.txt", "a\nb\n"), ("u2.txt", "c\nd\n")):
+        Path(name).write_text(text)
+    run("convert", "u1.txt", "u2.txt", "--format", "plain:2", "-o", "steps.jsonl")
+    assert [nbest.id for nbest in attlm.read_nbest("steps.jsonl")] == ["u1", "u2"]
+    run("convert", "u1.txt", "u2.txt", "--format", "plain", "-o", "blank.jsonl")
+    assert [nbest.id for nbest in attlm.read_nbest("blank.jsonl")] == ["u1", "u2"]
+    for name in ("nbest.en", "nbest.de"):  # the ending tells them apart
+        Path(name).write_text('{"id": "u1", "hyps": [{"text": "a"}]}\n')
+    run("convert", "nbest.en", "nbest.de", "-o", "endings.jsonl", "--prefix-ids")
+    assert [nbest.id for nbest in attlm.read_nbest("endings.jsonl")] == ["nbest.en-u1", "nbest.de-u1"]
+    for number in "12":  # as ESPnet calls them
+        folder = Path(f"output.{number}/1best_recog")
+        folder.mkdir(parents=True)
+        (folder / "text").write_text("u1 a\n")
+        (folder / "score").write_text("u1 -1.0\n")
+    run("convert", "output.1", "output.2", "-o", "folders.jsonl", "--prefix-ids")
+    assert [nbest.id for nbest in attlm.read_nbest("folders.jsonl")] == ["output.1-u1", "output.2-u1"]
+
+
+def test_lists_that_were_read_lose_what_their_file_loses(tmp_path):
+    text = '[{"id": "u1", "foo": [1], "hyps": [{"text": "a", "score": -1.0, "spk": "x"}, {"text": "b", "score": -2.0, "spk": "y"}]}]\n'
+    (tmp_path / "z.json").write_text(text)
+    found = attlm.convert(attlm.read_nbest(tmp_path / "z.json"), tmp_path / "z2.json", "json")
+    assert (found.lost, (tmp_path / "z2.json").read_text()) == ((), text)
+    (tmp_path / "generated").write_text(GENERATED)
+    attlm.convert(attlm.read_nbest(tmp_path / "generated"), tmp_path / "again", "fairseq")
+    assert (tmp_path / "again").read_text() == GENERATED
+    changed = attlm.read_nbest(tmp_path / "generated")
+    changed[0].id = "other"
+    with pytest.raises(InputError, match="fairseq cannot hold lists from another format"):
+        attlm.convert(changed, tmp_path / "third", "fairseq")
+
+
+@pytest.mark.parametrize("first", ["das ist", "1984", "nan"])
+def test_sources_may_be_numbers(first, tmp_path):
+    lists = [
+        attlm.NbestList(str(i), [attlm.Hypothesis("a", {"s": -1.0}, 1)], source=text) for i, text in enumerate((first, "1984", "noch"))
+    ]
+    for to in ("csv", "tsv"):
+        assert attlm.convert(lists, tmp_path / f"out.{to}", to).lost == ()
+        assert [nbest.source for nbest in attlm.read_nbest(tmp_path / f"out.{to}")] == [first, "1984", "noch"]
+
+
+def test_a_long_list_alone_in_its_file_is_one_list(tmp_path):
+    for count in (20, 5000):
+        (tmp_path / "lists").write_text(json.dumps([[f"text {n}", -float(n)] for n in range(count)]))
+        [nbest] = attlm.read_nbest(tmp_path / "lists")
+        assert len(nbest.hypotheses) == count
+    (tmp_path / "lists").write_text(json.dumps([[f"text {n}", "b"] for n in range(5000)]))
+    assert len(attlm.read_nbest(tmp_path / "lists")) == 5000
+
+
+@pytest.mark.parametrize("to", ["hyporadise", "json"])
+def test_a_score_of_some_hypotheses_is_no_column(to, tmp_path):
+    texts = {"hyporadise": HYPORADISE, "json": '[{"id": "a", "texts": ["x", "y"]}]'}
+    (tmp_path / "lists").write_text(texts[to])
+    lists = attlm.read_nbest(tmp_path / "lists", format=to)
+    for place in (0, 1):
+        for hypothesis in lists[0].hypotheses:
+            hypothesis.lm_scores, hypothesis.total = {}, None
+        lists[0].hypotheses[place].lm_scores = {"lm": -2.0}
+        with pytest.raises(InputError, match=r"1 of \d+ hypotheses have the score lm: this format holds one for each or none"):
+            attlm.write_nbest(lists, tmp_path / "out", to)
+    assert not (tmp_path / "out").exists()

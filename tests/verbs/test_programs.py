@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import pickle
 import re
 import shutil
+import types
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +33,7 @@ from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.oov_policy import parse_policy
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.text import parse_steps
+from attlm_fairseq.verbs.lists import with_sources
 
 LISTS = [[("sat the cat", -0.2), ("the cat sat", -0.3)], [("mat a", -0.2), ("a mat", -0.3)]]
 REFERENCES = ["the cat sat", "a mat"]
@@ -797,3 +800,54 @@ def test_options_of_lms(folder):
     ):
         with pytest.raises(attlm.InputError, match=re.escape(told)):
             attlm.run_config(config, lm_options=wrong)
+
+
+def test_hypotheses_of_a_program_have_numbers_of_any_kind_or_are_refused(tmp_path):
+    def written(**changes):
+        attlm.write_nbest([attlm.NbestList("u", [attlm.Hypothesis("a", **changes)])], tmp_path / "out.jsonl")
+        return attlm.read_nbest(tmp_path / "out.jsonl")[0].hypotheses[0]
+
+    assert written(times=np.array([[0, 1]])).times == ((0.0, 1.0),)
+    assert written(times=[[np.float32(0.5), torch.tensor(1.5)]]).times == ((0.5, 1.5),)
+    assert written(scores=types.MappingProxyType({"s": np.float32(-1.5)})).scores == {"s": -1.5}
+    with collected() as notes:
+        assert written(times=((0.0, 1.0), (1.0, 2.0))).times == ()
+    assert notes == ["note: 1 hypotheses have times for another number of words than their text has: these times are left out"]
+    refused = {
+        "the time": {"times": ((0.0, "x"),)},
+        "the time .* of a word: expected its begin and end": {"times": ((0.0, math.nan),)},
+        "the score l = None .*: expected a number": {"lm_scores": {"l": None}},
+        "the total 'x' .*: expected a number": {"total": "x"},
+        "the name of a score in list 'u' is 1 .*: expected a text": {"scores": {1: -1.0}},
+        "the score s = 1000+.*: expected a number": {"scores": {"s": 10**400}},
+    }
+    for message, changes in refused.items():
+        with pytest.raises(attlm.InputError, match=message):
+            written(**changes)
+    hypothesis = attlm.Hypothesis("a", {"s": -1.0})
+    for message, nbest in {
+        "the value of hypotheses of list 'u' is <generator": attlm.NbestList("u", (one for one in [hypothesis])),
+        "has the references None .*: expected a tuple of texts": attlm.NbestList("u", [hypothesis], None),
+    }.items():
+        with pytest.raises(attlm.InputError, match=message):
+            attlm.write_nbest([nbest], tmp_path / "out.jsonl")
+    for numbers in ([10**400], np.array(1.0)):
+        with pytest.raises(attlm.InputError, match="scores 'q'"):
+            attlm.convert([[("a", -1.0)]], tmp_path / "new.jsonl", "jsonl", scores={"q": numbers})
+    for name in ("x" * 300, "a\0b"):
+        with pytest.raises(attlm.InputError):
+            attlm.write_nbest([[("a", -1.0)]], tmp_path / name)
+
+
+def test_source_sentences_of_a_program_are_by_order_or_by_id(tmp_path):
+    lists = [attlm.NbestList(name, [attlm.Hypothesis("a", {"s": -1.0}, 1)]) for name in ("utt1", "utt2")]
+    assert [nbest.source for nbest in with_sources(lists, {"utt2": "zwei", "utt1": "eins"})] == ["eins", "zwei"]
+    assert [nbest.source for nbest in with_sources(lists, iter(["eins", "zwei"]))] == ["eins", "zwei"]
+    for message, sources in {
+        "list 'utt2': there is no source sentence of this id": {"utt1": "eins"},
+        "the source sentences are {'eins'} .*: expected a file, or texts in the order": {"eins"},
+        "the source sentence is nan .*: expected a text": ["eins", math.nan],
+        "1 source sentences, but there are 2 lists": ["eins"],
+    }.items():
+        with pytest.raises(attlm.InputError, match=message):
+            with_sources(lists, sources)

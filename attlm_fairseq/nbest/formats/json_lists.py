@@ -137,7 +137,7 @@ def _is_several_lines(text: str) -> bool:
 def _framing_of_first_member(head: str) -> str:
     first = next(members_in(head), None)
     if first is None:
-        return ARRAY
+        return _framing_of_first_value(head)
     key, opening, value = first
     known = key in (*keys.HYPOTHESES, *keys.UTTERANCES, *keys.SEGMENTS, *keys.REFERENCES, *keys.IDS)
     if not known and opening in ("[", "{"):
@@ -146,6 +146,17 @@ def _framing_of_first_member(head: str) -> str:
         return OBJECT if is_utterance else ONE
     first_line, line_end, _ = head.lstrip().partition("\n")
     return LINES if line_end and first_line.rstrip().endswith("}") else ONE
+
+
+def _framing_of_first_value(head: str) -> str:
+    """Return how the lists stand in an array that is cut short: as in one of its first value alone."""
+    at = after_space(head, 0)
+    try:
+        begin = after_space(head, at + 1)
+        _, end = DECODER.raw_decode(head, begin)
+    except (ValueError, RecursionError):
+        return ARRAY
+    return framing_of(f"[{head[begin:end]}]") if head[at : at + 1] == "[" else ARRAY
 
 
 def _is_faulty_list(value: dict[str, Any]) -> bool:

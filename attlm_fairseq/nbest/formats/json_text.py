@@ -118,13 +118,23 @@ def added_columns(nbest: NbestList, taken: Iterable[str], legal: Callable[[str],
     """Return the LM scores and totals of a list as one array of numbers each.
 
     Raises:
-        InputError: a score or total is not finite: JSON has no such number.
+        InputError: a score or total is not finite: JSON has no such number. Or only some hypotheses have it.
     """
     hypotheses = nbest.hypotheses
+    for name in dict.fromkeys(name for hypothesis in hypotheses for name in hypothesis.lm_scores):
+        _require_all(nbest, f"score {name}", [name in hypothesis.lm_scores for hypothesis in hypotheses])
+    _require_all(nbest, TOTAL, [hypothesis.total is not None for hypothesis in hypotheses])
     fresh = fresh_names(hypotheses[0].lm_scores, [*taken, TOTAL_COLUMN, *hypotheses[0].scores], legal)
     columns = {key: [exact(hypothesis.lm_scores[name], name, nbest) for hypothesis in hypotheses] for name, key in fresh.items()}
     totals = [exact(hypothesis.total, TOTAL, nbest) for hypothesis in hypotheses if hypothesis.total is not None]
     return {key: f"[{', '.join(column)}]" for key, column in (columns | ({TOTAL_COLUMN: totals} if totals else {})).items()}
+
+
+def _require_all(nbest: NbestList, what: str, have: Sequence[bool]) -> None:
+    if any(have) and not all(have):
+        raise nbest.error(
+            f"list {nbest.id!r}: {sum(have)} of {len(have)} hypotheses have the {what}: this format holds one for each or none"
+        )
 
 
 def references_as_value(nbest: NbestList) -> str | list[str]:

@@ -69,7 +69,10 @@ class PlainFormat(NbestFormat):
                 raise InputError(f"found {quoted(body)}: the id before the tab is empty", path=source.name, line=line)
             return name, Hypothesis(text)
 
-        return grouped(source, self.name, parse)
+        for nbest in grouped(source, self.name, parse):
+            if nbest.verbatim is not None:
+                nbest.verbatim.numbered = not with_ids
+            yield nbest
 
     def _in_step(self, source: TextSource, size: int) -> Iterator[NbestList]:
         """Yield lists of ``size`` lines each."""
@@ -79,7 +82,9 @@ class PlainFormat(NbestFormat):
         for line, whole in numbered(source, file):
             current.append(Hypothesis(split_end(whole)[0], rank=len(current) + 1, verbatim=HypothesisText(whole)))
             if len(current) == size:
-                yield NbestList(str(count), current, line=line - size + 1, path=source.name, verbatim=ListText(file, size=size))
+                yield NbestList(
+                    str(count), current, line=line - size + 1, path=source.name, verbatim=ListText(file, size=size, numbered=True)
+                )
                 current, count = [], count + 1
         if current or not count:
             message = f"the last list has {len(current)} of {size} lines: is the file cut short, or is the number another?"

@@ -265,9 +265,12 @@ class Reader:
                     taken = any(normalised.sum_name in names for names in (members, scores, named))
                     penalty = next((of[keys.LENGTH_PENALTY] for of in (whole, members) if is_number(of.get(keys.LENGTH_PENALTY))), 1.0)
                     name, score = self.sum_of(key, score, normalised, _length(tokens, members), penalty, taken)
-                scores[name] = -score if keys.of_header(key) in keys.COSTS or self._is_cost_of_sockeye(key, score, whole) else score
-                if named.get(name, scores[name]) != scores[name]:
+                score = -score if keys.of_header(key) in keys.COSTS or self._is_cost_of_sockeye(key, score, whole) else score
+                if named.get(name, score) != score:
                     raise at.place.error(f"has two scores {quoted(name)}, next to its text and under scores: keep one", *at.steps)
+                if scores.get(name, score) != score:
+                    raise at.place.error(f"has two scores {quoted(name)}, one of them under {quoted(key)}: keep one", *at.steps)
+                scores[name] = score
             elif isinstance(found, str) and keys.is_score_column(key) and is_written_number(found):
                 scores[key] = at.number(found, key)  # refuses a number in quotes: without a word it would count for nothing
             else:

@@ -89,7 +89,7 @@ class Columns:
         if place is None:
             return
         values = [{row[place] for row in rows} - {""} for rows in lists]
-        if any(len(of_list) > 1 or any(map(is_number, of_list)) for of_list in values):
+        if any(len(of_list) > 1 for of_list in values) or all(map(is_number, set().union(*values))):
             self.source = None
             self.undecided.append(place)
 

@@ -39,6 +39,7 @@ from nbest_samples import (
     write,
 )
 
+import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import collected
@@ -312,6 +313,22 @@ def test_scores_next_to_the_text_are_read_whichever_hypothesis_has_them_first(fi
     for old, new in zip(lists, again, strict=True):
         for before, after in zip(scores(old), scores(new), strict=True):
             assert after == before | {"score2" if "score" in before else "score": -0.5, "lm": -1.5}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"u": {"hyps": ["a", "b"], "scores": [-7, -8], "score": [-1, -2]}}',
+        '[{"id": "u", "hyps": [{"text": "a", "score": -1, "scores": -7}, {"text": "b", "score": -2, "scores": -8}]}]',
+        '{"u": {"hyps": [{"text": "a", "score": -1}, {"text": "b", "score": -2}], "scores": [-7, -8]}}',
+    ],
+)
+def test_two_decoder_scores_are_refused(text, tmp_path):
+    (tmp_path / "lists").write_text(text)
+    with pytest.raises(InputError, match="has two scores 'score', one of them under"):
+        attlm.read_nbest(tmp_path / "lists")
+    (tmp_path / "lists").write_text(text.replace("-1", "-7").replace("-2", "-8"))
+    assert [hypothesis.scores for hypothesis in attlm.read_nbest(tmp_path / "lists")[0].hypotheses] == [{"score": -7.0}, {"score": -8.0}]
 
 
 def test_scores_of_jsonl_that_are_ambiguous_are_refused():
