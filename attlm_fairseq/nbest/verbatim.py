@@ -33,6 +33,7 @@ class ListText:
         extras: names of data that only this format can write back, such as time stamps. Other formats lose it.
         id: the list's id as read.
         references: the references as read; None if the format has no place for them.
+        sources: the source sentence as read, and those that were given for runs; empty if the format has no place for one.
         numbered: the file has no id for the list, which is therefore called by its number.
         unfilled: the list's text as it stands in the file, if ``own`` has an empty hypothesis more.
     """
@@ -45,6 +46,7 @@ class ListText:
     extras: tuple[str, ...] = ()
     id: str = ""
     references: Sequence[str] | None = None
+    sources: tuple[str | None, ...] = ()
     numbered: bool = False
     unfilled: str = ""
 

@@ -118,6 +118,10 @@ def with_sources(lists: Iterable[NbestList], sources: Sources | None) -> Iterabl
 
 
 def _with_sources(lists: Sequence[NbestList], sources: Sequence[str]) -> list[NbestList]:
+    for nbest, source in zip(lists, sources, strict=True):
+        text = nbest.verbatim
+        if text is not None and text.sources and source not in text.sources:
+            text.sources += (source,)  # one for this run is no change: the file is written back without it
     return [replace(nbest, source=source) for nbest, source in zip(lists, sources, strict=True)]
 
 

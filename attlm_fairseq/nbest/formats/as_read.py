@@ -10,16 +10,17 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import HypothesisText
 
 
-def remembered(lists: Iterable[NbestList], references: bool = False, times: bool = False) -> Iterator[NbestList]:
+def remembered(lists: Iterable[NbestList], references: bool = False, times: bool = False, sources: bool = False) -> Iterator[NbestList]:
     """Yield lists that have just been read, each with what tells later whether it has changed.
 
-    ``references`` and ``times`` tell whether the format can hold these: only then does another one change the list.
+    ``references``, ``times`` and ``sources`` tell whether the format can hold these: only then does another one change the list.
     """
     for nbest in lists:
         text = nbest.verbatim
         if text is not None:
             text.id = nbest.id
             text.references = nbest.references if references else None
+            text.sources = (nbest.source,) if sources else ()
             names: tuple[str, ...] = ()
             for hypothesis in nbest.hypotheses:
                 own = hypothesis.verbatim
@@ -34,9 +35,9 @@ def remembered(lists: Iterable[NbestList], references: bool = False, times: bool
 
 
 def has_changed(nbest: NbestList) -> bool:
-    """Return whether a list from a file has another id or references, or hypotheses that its file does not have: new, changed, or twice.
+    """Return whether a list from a file has another id, references or source sentence, or hypotheses that its file does not have.
 
-    Its order, and what rescoring adds, may have changed.
+    Those are new, changed, or there twice. Its order, and what rescoring adds, may have changed.
     """
     return nbest.verbatim is not None and not _is_of_its_file(nbest, HypothesisText.is_of, nbest.hypotheses)
 
@@ -56,7 +57,7 @@ def _is_of_its_file(nbest: NbestList, is_of: Callable[..., bool], hypotheses: Se
         if own is None or not is_of(own, text, hypothesis.text, hypothesis.scores) or own.times not in (None, hypothesis.times):
             return False
         places.add(own.place)
-    if text is None or len(places) < len(hypotheses) or text.id != nbest.id:
+    if text is None or len(places) < len(hypotheses) or text.id != nbest.id or (text.sources and nbest.source not in text.sources):
         return False
     return text.references is None or tuple(text.references) == tuple(nbest.references)
 
@@ -125,5 +126,5 @@ def tell_of_left_out(extras: Collection[str], when: str) -> None:
 
 def _tell(changed: int) -> None:
     if changed:
-        what = "other ids, references, texts, scores or hypotheses than in their file: what else it said about them is not written"
+        what = "other ids, references, sources, texts, scores or hypotheses than in their file: what else it said about them is not written"
         note(f"note: {changed} lists have {what}")

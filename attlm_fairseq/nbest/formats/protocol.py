@@ -71,7 +71,7 @@ class _Named:
     def _each_remembered(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         holds = self.holds or Holds()
         with self._named_failures():
-            yield from remembered(lists, holds.references, holds.times)
+            yield from remembered(lists, holds.references, holds.times, holds.sources)
 
     def _named_failures(self) -> AbstractContextManager[None]:
         return extensions.failures_named(self, "read lists", "write the lists in another format, and mend it")

@@ -23,6 +23,7 @@ import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import find_format, write_nbest
 from attlm_fairseq.nbest.formats.as_read import has_changed
+from attlm_fairseq.verbs.lists import with_sources
 
 SAMPLES = {
     "moses": MOSES,
@@ -143,3 +144,14 @@ def test_ranks_without_a_header_stay_ranks(first):
     assert texts(again) == [["b", "a", "a b"], ["a", "b"]]
     assert not any(hypothesis.scores for nbest in again for hypothesis in nbest.hypotheses)
     assert write(read(table, "tsv"), "tsv") == table
+
+
+@pytest.mark.parametrize("name", ["jsonl", "json", "csv"])
+def test_a_changed_source_sentence_is_written_and_one_of_the_run_is_not(name, tmp_path):
+    lists = read(SAMPLES[name], name)
+    given = with_sources(lists, [f"source {place}" for place, _ in enumerate(lists)])
+    assert not any(map(has_changed, given))
+    assert write(given, name) == write(lists, name)
+    lists[0].source = "another"
+    assert has_changed(lists[0])
+    assert written(lists, name, tmp_path)[0].source == "another"
