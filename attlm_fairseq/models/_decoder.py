@@ -374,7 +374,7 @@ def refuse_model_options(model: Any) -> None:
         raise InputError(f"--adaptive-cutoffs has no effect with --output-layer {model.output_layer}: give --output-layer adaptive")
     config = MODEL_DATACLASS_REGISTRY.get(getattr(model, "_name", None), LanguageModelConfig)
     changed = [name for name in ("dropout", "dropout_latent") if getattr(model, name, None) != default_of(config, name)]
-    if "dropout_latent" in changed and str(model.softmaxes) == "1":
+    if "dropout_latent" in changed and not _has_softmaxes(model):
         raise InputError("--dropout-latent has no effect without --softmaxes: give --softmaxes 2 or more, or leave it out")
     if "dropout" in changed and None not in (getattr(model, place, None) for place in _places_of_dropout(model)):
         raise InputError(
@@ -389,8 +389,13 @@ def refuse_model_options(model: Any) -> None:
         raise InputError(f"--dropout-between {between} has no effect with one layer: leave it out, or give --decoder-layers 2 or more")
 
 
+def _has_softmaxes(model: Any) -> bool:
+    """Return whether the output layer mixes several softmaxes, such as those of ``1,2`` and not that of ``1,0``."""
+    return sum(int(count) for count in str(getattr(model, "softmaxes", "1")).split(",") if count.strip().isdecimal()) > 1
+
+
 def _places_of_dropout(model: Any) -> list[str]:
-    latent = ["dropout_latent"] if str(getattr(model, "softmaxes", "1")) != "1" else []
+    latent = ["dropout_latent"] if _has_softmaxes(model) else []
     return ["dropout_in", "dropout_between", "dropout_out", *latent]
 
 

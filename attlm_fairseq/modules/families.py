@@ -128,9 +128,19 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
         tied=find_output_layer(kind).tied,
         regularisation=regularisation,
     )
-    if whole := [name for name, values in model.state_dict().items() if not values.is_floating_point()]:
-        raise ValueError(f"{whole[0]}: checkpoints hold floating-point numbers alone: register this buffer with persistent=False")
+    _require_parameters_alone(model)
     return model
+
+
+def _require_parameters_alone(model: LanguageModel) -> None:
+    """Raise ValueError for what checkpoints would hold besides each parameter once, and exported folders would not."""
+    parameters = dict(model.named_parameters())
+    names = dict(model.named_parameters(remove_duplicate=False))
+    for name in model.state_dict():
+        if name not in names:
+            raise ValueError(f"{name}: checkpoints hold parameters alone: register this buffer with persistent=False")
+        if name not in parameters and not (model.tied and names[name] is model.embedding.weight):
+            raise ValueError(f"{name} is a parameter that has another name, too: give each parameter one name")
 
 
 def build_recurrence(kind: type[Recurrence], top_size: int, options: Mapping[str, Any], regularisation: Regularisation) -> Recurrence:

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, LossTerms
+from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear, with_bfloat16_products
+from attlm_fairseq.modules.kernels.low_precision_steps import with_changed_children
 from attlm_fairseq.modules.output import OUTPUT_LAYERS, OutputKind, TransformedSoftmax
 from attlm_fairseq.modules.output.softmax import Softmax
 
@@ -173,16 +175,40 @@ def test_what_a_layer_of_another_package_does_not_say_it_can_is_refused(kind):
         make_model("pointer", output_layer=kind)
 
 
-def test_whole_numbers_are_refused_before_training(monkeypatch):
-    monkeypatch.setattr(Softmax, "__init__", with_classes(Softmax.__init__))
-    with pytest.raises(ValueError, match=r"output\.class_of: checkpoints hold floating-point numbers alone: .* persistent=False"):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda layer: layer.register_buffer("table", torch.zeros(3, dtype=torch.long)), r"output\.table: checkpoints .* persistent=False"),
+        (lambda layer: layer.register_buffer("table", torch.tensor(2.0)), r"output\.table: checkpoints hold parameters alone"),
+        (lambda layer: layer.register_parameter("again", layer.weight), r"output\.again is a parameter that has another name, too"),
+        (lambda layer: layer.register_buffer("table", torch.zeros(3), persistent=False), None),
+    ],
+)
+def test_what_exported_folders_would_not_hold_is_refused_before_training(monkeypatch, change, message):
+    monkeypatch.setattr(Softmax, "__init__", with_changes(Softmax.__init__, change))
+    if message is None:
+        assert make_model("plain", output_layer="untied") is not None
+        return
+    with pytest.raises(ValueError, match=message):
         make_model("plain", output_layer="untied")
 
 
-def with_classes(build):
+def test_a_layer_with_two_names_keeps_both_in_rounded_copies():
+    class Twice(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one = self.other = torch.nn.Linear(3, 3)
+
+    rounded = with_bfloat16_products(Twice())
+    assert {type(rounded.one), type(rounded.other)} == {Bfloat16Linear}
+    changed = with_changed_children(Twice(), lambda weight, bias: torch.nn.Identity())
+    assert (type(changed.one), type(changed.other)) == (torch.nn.Identity, torch.nn.Identity)
+
+
+def with_changes(build, change):
     def built(self, feature_size: int, vocabulary_size: int) -> None:
         build(self, feature_size, vocabulary_size)
-        self.register_buffer("class_of", torch.zeros(vocabulary_size, dtype=torch.long))
+        change(self)
 
     return built
 

@@ -67,7 +67,7 @@ def with_bfloat16_products(module: AnyModule) -> AnyModule:
     """Return a copy whose linear layers, nested ones included, compute their products in bfloat16."""
     changed = copy.deepcopy(module)
     for parent in list(changed.modules()):
-        for name, layer in parent.named_children():
+        for name, layer in list(parent._modules.items()):
             if isinstance(layer, nn.Linear):
                 setattr(parent, name, Bfloat16Linear(layer.weight, layer.bias))
     return changed

@@ -88,5 +88,5 @@ def with_linear(module: nn.Module, make: MakeLinear) -> nn.Module:
 def with_changed_children(module: AnyModule, make: MakeLinear) -> AnyModule:
     """Return a copy of a module with ``with_linear`` applied to its children. It shares all other parts."""
     changed = copy.copy(module)
-    changed._modules = {name: child and with_linear(child, make) for name, child in module.named_children()}
+    changed._modules = {name: child and with_linear(child, make) for name, child in module._modules.items()}
     return changed
