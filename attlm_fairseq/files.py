@@ -232,7 +232,7 @@ def shown_output(path: str | os.PathLike[str]) -> str:
 
 def is_stream(path: str) -> bool:
     """Return whether an output is standard output, a device or a pipe, which is written directly and has nothing to replace."""
-    # os.path: a name that no file can have is none; Path raises
+    # not Path, which raises for a name that no file can have
     return path in STANDARD_OUTPUT or (os.path.exists(path) and not os.path.isfile(path))  # noqa: PTH110, PTH113
 
 

@@ -83,6 +83,7 @@ class NbestList:
         sausage: the confusion network, added by rescoring if word confidences are requested.
         path: the file, for messages.
         source: the sentence that the hypotheses translate; None if unknown.
+        source_of_run: the same, if it was given for a run: a file that the list was read from is written back without it.
         unscored: begin and end in seconds of what the references leave out of scoring.
     """
 
@@ -96,6 +97,7 @@ class NbestList:
     path: str = field(default="", repr=False, compare=False)
     source: str | None = None
     unscored: tuple[tuple[float, float], ...] = field(default=(), repr=False)
+    source_of_run: str | None = field(default=None, repr=False, compare=False)
 
     @property
     def has_choice(self) -> bool:

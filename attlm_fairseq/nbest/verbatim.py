@@ -33,7 +33,8 @@ class ListText:
         extras: names of data that only this format can write back, such as time stamps. Other formats lose it.
         id: the list's id as read.
         references: the references as read; None if the format has no place for them.
-        sources: the source sentence as read, and those that were given for runs; empty if the format has no place for one.
+        source: the source sentence as read.
+        has_source: whether the format has a place for one.
         numbered: the file has no id for the list, which is therefore called by its number.
         unfilled: the list's text as it stands in the file, if ``own`` has an empty hypothesis more.
     """
@@ -46,7 +47,8 @@ class ListText:
     extras: tuple[str, ...] = ()
     id: str = ""
     references: Sequence[str] | None = None
-    sources: tuple[str | None, ...] = ()
+    source: str | None = None
+    has_source: bool = False
     numbered: bool = False
     unfilled: str = ""
 

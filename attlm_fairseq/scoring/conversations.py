@@ -109,7 +109,7 @@ class ContextSpec:
             raise InputError(f"--context {self}: lines of text have no ids: all, or blank for documents that blank lines separate")
         kept: list[DocumentLine] = []
         documents: dict[str, list[int]] = {}
-        same: Counter[str] = Counter()  # number of documents with a text
+        same: Counter[str] = Counter()  # by text, the number of documents so far
         for blank, run in groupby(enumerate(lines, 1), key=lambda numbered: not numbered[1].strip()):
             if blank:
                 continue

@@ -13,6 +13,8 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
+from dataclasses import replace
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +176,8 @@ def encode_words(tokenizer: Any, sentences: Sequence[Sequence[str]]) -> list[Enc
     for words in sentences:
         require_words(words)
     texts = [encodable(" ".join(words)) for words in sentences]
-    special = [token for token in tokenizer.all_special_tokens if token != tokenizer.unk_token]
+    named = (getattr(tokenizer, f"{name}_token") for name in ("bos", "eos", "sep", "cls", "pad", "mask"))
+    special = [token for token in named if token]  # others, such as <laugh>, are words of the texts that the LM was trained on
     cut: dict[int, tuple[list[int], list[tuple[int, int]]]] = {}
     for as_letters in (False, True):  # "</s>" that a text has is a word like any other, not the end of a sentence
         places = [place for place, text in enumerate(texts) if as_letters == any(token in text for token in special)]
@@ -182,7 +185,18 @@ def encode_words(tokenizer: Any, sentences: Sequence[Sequence[str]]) -> list[Enc
         if given:
             found = tokenizer(given, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=as_letters)
             cut |= zip(places, zip(found["input_ids"], found["offset_mapping"], strict=True), strict=True)
-    return [encoded(words, *cut[place], tokenizer.unk_token_id) for place, words in enumerate(sentences)]
+    return [
+        _with_unknown(encoded(words, *cut[place], tokenizer.unk_token_id), words, tokenizer.unk_token)
+        for place, words in enumerate(sentences)
+    ]
+
+
+def _with_unknown(sentence: Encoded, words: Sequence[str], unknown: str | None) -> Encoded:
+    """Return the sentence with its words ``<unk>``, or what the tokenizer calls it, as unknown, though they may be cut as letters."""
+    if unknown is None or unknown not in words:
+        return sentence
+    of_words = [word == unknown for word, length in zip(words, sentence.lengths, strict=True) for _ in range(length)]
+    return replace(sentence, unknown=tuple(map(or_, sentence.unknown, of_words)))
 
 
 def most_positions(model: Any) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ class HuggingFaceTranslation(TranslationModel):
     @torch.inference_mode()
     def searched(self, sentences: Sequence[Sequence[str]], count: int, most_pieces: int) -> list[list[str]]:
         sources, real = self._source_batch(list(map(self.read_ids, sentences)))
-        most = most_pieces + sources.size(1)
+        most = most_pieces + sources.size(1)  # of the longest sentence; what is too long for another is left out below
         given = {"forced_bos_token_id": self._target_ids("")[0]} if self._marks_before else {}
         found = self.model.generate(
             input_ids=sources,
@@ -111,10 +112,10 @@ class HuggingFaceTranslation(TranslationModel):
             **given,
         ).tolist()
         unknown, end = self.tokenizer.unk_token_id, self.tokenizer.eos_token_id
-        texts = [
-            self.tokenizer.decode(ids, skip_special_tokens=True).strip() if end in ids[1:] and unknown not in ids else None for ids in found
-        ]
-        return [[text for text in texts[place : place + count] if text is not None] for place in range(0, len(texts), count)]
+        limits = [most_pieces + sum(of_source) for of_source in real.tolist() for _ in range(count)]
+        ended = [end in ids[1 : 2 + limit] and unknown not in ids for ids, limit in zip(found, limits, strict=True)]
+        texts = [self.tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in found]
+        return [list(compress(texts[place : place + count], ended[place:])) for place in range(0, len(texts), count)]
 
     def signature(self) -> dict[str, object]:
         return {

@@ -199,8 +199,7 @@ class TranslationScorer(Scorer):
         Args:
             sentences: sentences of words; fairseq's LSTM encoders want the longest first.
             count: the width of the beam.
-            most_pieces: the most pieces, such as words, of a translation by fairseq; by Hugging Face, so many more than of its sentence,
-                whose pieces may be bytes.
+            most_pieces: how many pieces (words, subwords or bytes) longer than its source sentence a translation may be.
 
         Raises:
             InputError: a sentence is longer than the model can read.

@@ -80,11 +80,11 @@ def convert_parts(
 
 
 def _of_objects(lists: Iterable[NbestList]) -> tuple[NbestFormat | NbestFolderFormat | None, Iterable[NbestList]]:
-    """Return the one format from which lists were read, None if there is no such format, and the lists."""
+    """Return the format of lists that are all of one file and unchanged, else None, and the lists."""
     if not isinstance(lists, Sequence):  # to look at the last would be to hold all
         return None, lists
-    first = formats.source_of(lists[0]) if lists else None
-    return first if all(formats.source_of(nbest) is first for nbest in lists) else None, lists
+    files = {id(nbest.verbatim.file) if nbest.verbatim and formats.source_of(nbest) else 0 for nbest in lists}
+    return formats.source_of(lists[0]) if len(files) == 1 else None, lists
 
 
 def _after(text: TextPipeline, lists: Iterable[NbestList]) -> Iterator[NbestList]:
@@ -103,9 +103,9 @@ def _after(text: TextPipeline, lists: Iterable[NbestList]) -> Iterator[NbestList
 
 def _of_parts(files: Iterable[NbestFile], prefix_ids: bool) -> Iterator[NbestList]:
     seen, files = SeenIds(), list(files)
-    names, whole = [_name_of(file) for file in files], [Path(str(file)).name for file in files]
-    if len(set(names)) < len(names) == len(set(whole)):  # the ending tells them apart, as in nbest.en and nbest.de
-        names = whole
+    names, whole = [_name_of(file) for file in files], [Path(str(file)).name.removesuffix(".gz") for file in files]
+    if len(set(names)) < len(names) == len(set(whole)):  # the ending tells some apart, as in nbest.en and nbest.de
+        names = [longer if names.count(name) > 1 else name for name, longer in zip(names, whole, strict=True)]
     for nbest in chain.from_iterable(map(_prefixed if prefix_ids else _of_part, files, names)):
         if not seen.add(nbest.id):
             named = ", the name of its file" if nbest.verbatim is not None and nbest.verbatim.numbered and not prefix_ids else ""

@@ -19,16 +19,17 @@ class DecisionChoice:
     rule: str | None = None
     scale: float | None = None
 
-    def apply(self, run: RunConfig, metric: Metric, tokenize_too: bool = False, of_words: bool = False) -> RunConfig:
+    def apply(self, run: RunConfig, metric: Metric, as_metric: bool = False, of_words: bool = False) -> RunConfig:
         """Return the run with these weights and this decision.
 
-        The rule of the configuration keeps its text steps and its tokenizer unless the metric has steps; another rule has the metric's.
+        The rule of the configuration keeps its text steps unless the metric has some, and its tokenizer and spaces; another rule has the
+        metric's.
         Logs a note if the scale was not tuned for the rule and the weights.
 
         Args:
             run: the configuration.
             metric: the metric that the user gave, or that of the configuration.
-            tokenize_too: the rule of the configuration gets the metric's tokenizer.
+            as_metric: the rule of the configuration gets the metric's tokenizer and spaces, too.
             of_words: words get confidences, at this scale if the configuration has none for them.
 
         Raises:
@@ -55,8 +56,8 @@ class DecisionChoice:
             scale=scale,
             scales={**configured.scales, **({} if configured.rule == "max" else {configured.rule: configured.scale})},
             text=(own if same and not metric.text.steps else compared_text(metric, own)).load(),
-            tokenize=configured.tokenize if same and not tokenize_too else loss_tokenizer(metric, configured.tokenize),
-            spaces=configured.spaces if same and not tokenize_too else loss_spaces(metric, configured.spaces),
+            tokenize=configured.tokenize if same and not as_metric else loss_tokenizer(metric, configured.tokenize),
+            spaces=configured.spaces if same and not as_metric else loss_spaces(metric, configured.spaces),
         )
         if rule != "max" and self.scale is None and (changed or not run.lms):  # LMs without weights are refused later
             if changed and not any(changed.values()):

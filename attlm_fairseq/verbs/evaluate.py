@@ -48,6 +48,7 @@ from attlm_fairseq.verbs.run import (
 from attlm_fairseq.verbs.systems import lists_of_system
 
 AGAINST = "against the first"
+ELSEWHERE = "elsewhere expect tune's cross-validated row"
 
 
 class System(NamedTuple):
@@ -168,8 +169,9 @@ def evaluate(
     the input order: the difference with a 95 % interval, and the p-value of a paired permutation test. The last row is the
     oracle, the best choice from the lists. For BLEU and chrF it is a lower bound of that.
 
-    A system that was tuned on these lists gets no p-value; if it was tuned on a part of them, a warning is logged. Without
-    ``config``, the ``others`` count as tuned on these lists if the ``attlm.toml`` of the current folder was.
+    A system that was tuned on these lists gets no p-value; if it was tuned on a part of them, a warning is logged. Unless
+    ``config`` is or was read from a file, the ``others`` count as tuned on these lists if the ``attlm.toml`` of the current
+    folder was.
 
     Args:
         lists: n-best lists, or a file of lists or of texts, one per line.
@@ -210,8 +212,7 @@ def evaluate(
     further = _further(_by_name(others), found, whole if files.partial else found.lists.lists, metric, name, files.by, not given)
     best = f"oracle of {name}" if further else "oracle"
     of_best = oracle(found.lists.statistics, metric, [system.statistics for system in rescored[:1]])
-    is_named = run.path is not None or bool(run.tuned_on)  # else its weights, if it has any, are of no attlm.toml
-    in_sample, notes = _in_sample(rescored, further, run if is_named else None, found.lists.references)
+    in_sample, notes = _in_sample(rescored, further, run, found.lists.references)
     utterances = found.lists.utterances(metric)
     notes += note_samples(utterances, found.lists.groups is not None, compared=bool(rescored or further))
     systems = [System(name, found.lists.first, [texts[0] for texts in found.lists.texts]), *rescored, *further, System(best, of_best)]
@@ -247,48 +248,58 @@ def _rescored(found: Measurement, metric: Metric, run: RunConfig) -> tuple[RunCo
 
 
 def _in_sample(
-    rescored: Sequence[System], further: Sequence[System], run: RunConfig | None, references: Sequence[Sequence[str]]
+    rescored: Sequence[System], further: Sequence[System], run: RunConfig, references: Sequence[Sequence[str]]
 ) -> tuple[list[str], list[str]]:
     """Find the systems that were tuned on these lists, or whose corrections were learned from them.
 
-    Returns their labels and notes for the report, and logs the notes. ``run`` is None if no configuration was read: then
-    the current folder's ``attlm.toml`` may have written the further systems.
+    Returns their labels and notes for the report, and logs the notes. If ``run`` was not read from a file, the current
+    folder's ``attlm.toml`` may have written the further systems.
     """
-    is_guess = run is None
-    if run is not None:
-        # a file with the same answers as these weights was written by them
-        labels = [one.label for one in (*rescored, *further) if rescored and np.array_equal(one.statistics, rescored[0].statistics)]
-    else:
-        run = read_config(DEFAULT_CONFIG) if further and DEFAULT_CONFIG.is_file() else RunConfig()
-        labels = [system.label for system in further]
+    # a file with the same answers as these weights was written by them
+    same = [one.label for one in further if rescored and np.array_equal(one.statistics, rescored[0].statistics)]
+    of_weights = [*(one.label for one in rescored[:1]), *same]
+    labels, reasons = _seen(run, of_weights, [*(one.label for one in rescored), *same], references)
+    notes = []
+    if reasons:
+        line = f"the {' and the '.join(reasons)}: they look too good, so there is no p; {ELSEWHERE}"
+        if others := [system.label for system in further if system.label not in labels]:
+            line += f". {', '.join(others)}: p is too small if the same weights chose these answers, too"
+        notes.append(line)
+    if run.path is None and not run.tuned_on and further and DEFAULT_CONFIG.is_file():
+        of_further = [system.label for system in further]
+        guessed, reasons = _seen(read_config(DEFAULT_CONFIG), of_further, of_further, references)
+        labels += [label for label in guessed if label not in labels]
+        if reasons:
+            line = f"if the other systems were rescored with {DEFAULT_CONFIG}, they look too good, so there is no p: "
+            notes.append(f"{line}its {' and its '.join(reasons)} ({ELSEWHERE}; --config names another file)")
+    for line in notes:
+        note(f"note: {line}")
+    return labels, [f"{line[:1].upper()}{line[1:]}." for line in notes]
+
+
+def _seen(
+    run: RunConfig, of_weights: Sequence[str], of_corrections: Sequence[str], references: Sequence[Sequence[str]]
+) -> tuple[list[str], list[str]]:
+    """Return which of the systems that weights or corrections of a run made have seen the references, and why."""
+    labels: list[str] = []
     reasons = []
     tuned = run.share_tuned_on(run.weights, references)
     if tuned > LEARNED_SHARE:
         reasons.append("weights were tuned on these lists")
-    elif tuned > COMMON_SHARE and labels:
+        labels += of_weights
+    elif tuned > COMMON_SHARE and of_weights:
         note(
             f"WARNING: about {tuned:.0%} of these references are among those that the weights were tuned on. If the lists are the same, "
             "the figures are too good and p is too small: measure the other lists alone"
         )
-    learned = run.candidates.read_table() if labels and run.adds_candidates else None
+    learned = run.candidates.read_table() if of_corrections and run.adds_candidates else None
     if learned is not None and run.candidates.table is not None:
         share = learned.share_of(references)
         warn_of_part(run.candidates.table, share)
         if share > LEARNED_SHARE:
             reasons.append("corrections were learned from these lists")
-            labels += [one.label for one in rescored if one.label not in labels]  # an LM alone chooses among their candidates, too
-    if not reasons:
-        return [], []
-    elsewhere = "elsewhere expect tune's cross-validated row"
-    if is_guess:
-        line = f"if the other systems were rescored with {DEFAULT_CONFIG}, they look too good, so there is no p: "
-        line += f"its {' and its '.join(reasons)} ({elsewhere}; --config names another file)"
-    else:
-        line = f"the {' and the '.join(reasons)}: they look too good, so there is no p; {elsewhere}"
-        if others := [system.label for system in further if system.label not in labels]:
-            line += f". {', '.join(others)}: p is too small if the same weights chose these answers, too"
-    note(f"note: {line}")
-    return labels, [f"{line[:1].upper()}{line[1:]}."]
+            labels += [label for label in of_corrections if label not in labels]  # an LM alone chooses among their candidates, too
+    return labels, reasons
 
 
 def _further(

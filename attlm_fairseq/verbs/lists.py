@@ -106,23 +106,26 @@ def with_sources(lists: Iterable[NbestList], sources: Sources | None) -> Iterabl
     if isinstance(sources, Mapping):
         if missing := [nbest for nbest in lists if nbest.id not in sources]:
             raise missing[0].error(f"list {missing[0].id!r}: there is no source sentence of this id")
+        if left_over := sources.keys() - {nbest.id for nbest in lists}:
+            note(f"note: {len(left_over)} source sentences are of no list and left over, the first of id {min(left_over)!r}")
         sources = [sources[nbest.id] for nbest in lists]
-    if isinstance(sources, Set) or not isinstance(sources, Iterable):
+    if isinstance(sources, Set) or has_labels(sources) or not isinstance(sources, Iterable):
         raise InputError(f"the source sentences are {shown(sources)}: expected a file, or texts in the order of the lists or by id")
     texts = list(sources)
     for text in texts:
-        require_type("source sentence", text, str, "a text")
+        require_type("source sentence", text, (str, NoneType), "a text")
     if len(lists) != len(texts):
         raise InputError(f"{len(texts)} source sentences, but there are {len(lists)} lists: expected one per list, in the same order")
     return _with_sources(lists, texts)
 
 
-def _with_sources(lists: Sequence[NbestList], sources: Sequence[str]) -> list[NbestList]:
-    for nbest, source in zip(lists, sources, strict=True):
-        text = nbest.verbatim
-        if text is not None and text.sources and source not in text.sources:
-            text.sources += (source,)  # one for this run is no change: the file is written back without it
-    return [replace(nbest, source=source) for nbest, source in zip(lists, sources, strict=True)]
+def _with_sources(lists: Sequence[NbestList], sources: Sequence[str | None]) -> list[NbestList]:
+    return [replace(nbest, source=source, source_of_run=source) for nbest, source in zip(lists, sources, strict=True)]
+
+
+def has_labels(values: object) -> bool:
+    """Return whether values are a pandas.Series or the like, whose labels would not be looked at."""
+    return any(hasattr(values, name) and not callable(getattr(values, name)) for name in ("index", "columns"))
 
 
 def is_file(lists: Lists) -> TypeGuard[NbestFile | FilePath]:
@@ -171,7 +174,8 @@ def _each_of_program(lists: Iterable[NbestList | Hypotheses]) -> Iterator[NbestL
         nbest = _list_of(place, given)
         if wrong := [one for one in nbest.hypotheses if one.times and len(one.times) != len(one.text.split())]:
             mistimed += len(wrong)
-            nbest = replace(nbest, hypotheses=[replace(one, times=()) if one in wrong else one for one in nbest.hypotheses])
+            fitting = [one if len(one.times) == len(one.text.split()) else replace(one, times=()) for one in nbest.hypotheses]
+            nbest = replace(nbest, hypotheses=fitting)
         if not nbest.hypotheses:
             silent += 1
             nbest = replace(nbest, hypotheses=[Hypothesis("", rank=1)])
@@ -231,10 +235,15 @@ def _is_plain(hypothesis: Hypothesis) -> bool:
         and type(hypothesis.lm_scores) is dict
         and type(hypothesis.times) is tuple
         and all(type(name) is str for name in (*hypothesis.scores, *hypothesis.lm_scores))
-        and all(type(score) is float for score in (*hypothesis.scores.values(), *hypothesis.lm_scores.values()))
-        and (hypothesis.total is None or type(hypothesis.total) is float)
+        and all(map(_is_float, (*hypothesis.scores.values(), *hypothesis.lm_scores.values())))
+        and (hypothesis.total is None or _is_float(hypothesis.total))
         and all(type(time) is tuple and [*map(type, time)] == [float, float] and all(map(math.isfinite, time)) for time in hypothesis.times)
     )
+
+
+def _is_float(value: object) -> bool:
+    """Return whether a value is a float of Python, or a whole number that a float can hold."""
+    return type(value) is float or (type(value) is int and abs(value) < 1 << 1000)
 
 
 def _plain_hypothesis(nbest: NbestList, hypothesis: Hypothesis) -> Hypothesis:
@@ -243,7 +252,7 @@ def _plain_hypothesis(nbest: NbestList, hypothesis: Hypothesis) -> Hypothesis:
     def plain(value: object, what: str) -> float:
         try:
             if is_real(value):
-                return float(value)
+                return value if _is_float(value) else float(value)
         except OverflowError:
             pass
         raise nbest.error(f"list {nbest.id!r} has {what} {shown(value)}: expected a number")
@@ -254,7 +263,10 @@ def _plain_hypothesis(nbest: NbestList, hypothesis: Hypothesis) -> Hypothesis:
             require_type(f"name of a score in list {nbest.id!r}", name, str, "a text")
         return {name: plain(score, f"the score {name} =") for name, score in scores.items()}
 
-    times = [tuple(plain(value, "the time") for value in time) for time in (() if hypothesis.times is None else hypothesis.times)]
+    given = () if hypothesis.times is None else hypothesis.times
+    if not isinstance(given, Iterable) or not all(isinstance(time, Iterable) for time in given):
+        raise nbest.error(f"list {nbest.id!r} has the times {shown(given)}: expected begin and end of each word")
+    times = [tuple(plain(value, "the time") for value in time) for time in given]
     if wrong := [time for time in times if len(time) != 2 or not all(map(math.isfinite, time))]:
         raise nbest.error(f"list {nbest.id!r} has the time {wrong[0]} of a word: expected its begin and end in seconds")
     total = None if hypothesis.total is None else plain(hypothesis.total, "the total")

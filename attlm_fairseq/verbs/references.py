@@ -16,7 +16,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.reference_files import read_references
 from attlm_fairseq.nbest.references import attach_references, is_ctm, silent_lists, with_known_references, with_silence
 from attlm_fairseq.verbs.arguments import FilePath
-from attlm_fairseq.verbs.lists import SourceFile
+from attlm_fairseq.verbs.lists import SourceFile, has_labels
 
 
 @dataclass(frozen=True, init=False)
@@ -63,12 +63,24 @@ class ReferenceFiles:
             InputError: a file cannot be read, its lines do not match the lists, or a list has no reference; if ``partial``, none has.
         """
         read, by = read_references(self.paths) if self.paths else None, self.by
-        if self.partial:
-            whole = with_silence(list(lists), read[0]) if read and by is None else list(lists)
-            lists = whole if self.source is None else SourceFile(self.source, by).attach(whole)  # which may be matched by order
-            lists, by = with_known_references(lists, read, by)
+        if not self.partial:
+            found = attach_references(lists, read, by)
+            return found if self.source is None else SourceFile(self.source, by).attach(found)
+        whole = with_silence(list(lists), read[0]) if read and by is None else list(lists)
+        problem = None
+        if self.source is not None:
+            try:
+                whole = SourceFile(self.source, by).attach(whole)  # in the order of all lists, or by id
+            except InputError as error:
+                problem = error
+        lists, by = with_known_references(whole, read, by)
         found = attach_references(lists, read, by)
-        return found if self.source is None or self.partial else SourceFile(self.source, by).attach(found)
+        if problem is None or self.source is None:
+            return found
+        try:
+            return SourceFile(self.source, by).attach(found)  # by id, of these lists alone
+        except InputError:
+            raise problem from None
 
 
 # files; or one text (or several alternatives) per list, in the order of the lists or by list id
@@ -99,8 +111,7 @@ def _with_references(lists: Iterable[NbestList], references: References | None) 
             counts = f"{len(found)} lists, {len(references)} references with ids"
             note(f"note: {len(left_over)} references are of no list and left over, the first of id {left_over[0]!r}: {counts}")
         return found
-    labelled = any(hasattr(references, name) and not callable(getattr(references, name)) for name in ("index", "columns"))
-    if isinstance(references, Set) or labelled:  # pandas.Series and the like have labels, which would not be looked at
+    if isinstance(references, Set) or has_labels(references):
         advice = "give texts by id (`.to_dict()` of a Series), or a list of texts in the order of the lists (`.tolist()`)"
         raise InputError(f"the references are a {type(references).__name__}: {advice}")
     if not isinstance(references, Iterable):

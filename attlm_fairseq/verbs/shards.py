@@ -22,11 +22,13 @@ from types import ModuleType
 from typing import Any
 
 from attlm_fairseq.errors import InputError, InputWarning
-from attlm_fairseq.files import state_of, whole_file
+from attlm_fairseq.files import sha256, sha256_of_folder, whole_file
 from attlm_fairseq.messages import collected, note
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.config_file import TABLES, written_table
+from attlm_fairseq.nbest.run.config_entries import written_table
+from attlm_fairseq.nbest.run.config_file import LM_ENTRIES
+from attlm_fairseq.nbest.run.score_cache import UNFINISHED
 from attlm_fairseq.verbs.arguments import FilePath
 from attlm_fairseq.verbs.configuration import run_config
 from attlm_fairseq.verbs.rescore import RescoreOutput, rescore_opened
@@ -120,7 +122,7 @@ def rescore_shards(
     todo = _unfinished(shards_given, Path(output), run)
     ray = _import_ray()
     Path(output).mkdir(parents=True, exist_ok=True)
-    _require_settings(Path(output), _settings_of(run))
+    _require_settings(Path(output), _settings_of(run, format))
     if not todo:
         return []
     folder, first = str(Path.cwd()), run.devices[0]
@@ -160,19 +162,40 @@ def _unfinished(files: Sequence[str], output: Path, config: RunConfig) -> list[d
     return [{"path": str(Path(file).absolute()), "output": str(to)} for file, to in zip(files, outputs, strict=True) if not to.exists()]
 
 
-def _settings_of(run: RunConfig) -> dict[str, Any]:
-    """Return what decides on the outputs: the tables of ``attlm.toml``, and the sizes and times of change of the LMs' files."""
-    folder = Path.cwd()
-    tables = {f"[{name}]": table for name, table in written_table(run, TABLES, folder).items() if name != "metric"}
-    arithmetic = {f"--{name}": getattr(run.devices[0], name) for name in ("precision", "normaliser")}
-    files = {f"file {path.absolute()}": state_of(path) for lm in run.lms for path in lm.all_files}
-    return json.loads(json.dumps(tables | arithmetic | files))
+def _settings_of(run: RunConfig, format_name: str | None) -> dict[str, Any]:
+    """Return what decides on the outputs. Files are named by their contents, because another machine has them elsewhere."""
+    texts = [{name: text.signature() for name, text in of_side.items()} for of_side in (run.texts, run.source_texts)]
+    decision = replace(run.decision, scales={})
+    settings: dict[str, Any] = {
+        "weights": run.weights,
+        "decision": [str(decision), decision.text.signature(), decision.keep_incomplete],
+        "confidence": str(run.confidence),
+        "context": [run.context.kind, _digest(Path(run.context.argument)) or run.context.argument] if run.context else None,
+        "candidates": [run.candidates.candidates, run.candidates.digests(), _digest(run.candidates.phrases)],
+        "format": format_name,
+        "precision": run.devices[0].precision,
+        "normaliser": run.devices[0].normaliser,
+    }
+    for lm in run.lms:
+        entry = written_table(lm.by_files(), LM_ENTRIES, Path.cwd())
+        options = {
+            name: value for name, value in entry.items() if name not in ("kenlm", "checkpoint", "dict", "adapt", "text", "source_text")
+        }
+        settings[f"LM {lm.name}"] = [options, [of_side.get(lm.name) for of_side in texts], [_digest(path) for path in lm.all_files]]
+    return json.loads(json.dumps(settings))
+
+
+def _digest(path: Path | None) -> str | None:
+    """Return the SHA-256 of a file or folder; None if it is none."""
+    if path is None or not path.exists():
+        return None
+    return sha256_of_folder(path) if path.is_dir() else sha256(path)
 
 
 def _require_settings(output: Path, settings: Mapping[str, Any]) -> None:
     """Raise InputError if the outputs in a folder were made with other settings; write these if the folder has none."""
     path = output / SETTINGS_FILE
-    if path.exists() and any(file.name[0] != "." for file in output.iterdir()):
+    if path.exists() and any(file.name[0] != "." and not file.name.endswith(UNFINISHED) for file in output.iterdir()):
         try:
             held = dict(json.loads(path.read_text("utf-8")))
         except (OSError, ValueError, TypeError):
@@ -181,8 +204,8 @@ def _require_settings(output: Path, settings: Mapping[str, Any]) -> None:
             ) from None
         if changed := sorted(name for name in {*held, *settings} if held.get(name) != settings.get(name)):
             raise InputError(
-                f"has outputs of a run with other {', '.join(changed)}: name another folder for the output, or delete these outputs "
-                f"(or {SETTINGS_FILE}, to keep them)",
+                f"has outputs of a run with other settings ({', '.join(changed)}): name another folder for the output, or delete these "
+                f"outputs (or {SETTINGS_FILE}, to keep them)",
                 path=output,
             )
     else:

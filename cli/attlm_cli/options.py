@@ -336,7 +336,8 @@ def check_source(source: str | None, run: RunConfig | None, metric: Metric | Non
     if not source or (metric is not None and metric.name == "external") or any(rule.startswith(EXTERNAL_RULE) for rule in rules):
         return
     if not (run and (run.decision.asks_program or any(lm.uses_source for lm in run.lms))):
-        raise InputError(f"--source is for translation models (--mt) and for --metric and --mbr {PREFIX}COMMAND, and there is none of them")
+        options = f"--mbr {PREFIX}COMMAND" if metric is None else f"--metric and --mbr {PREFIX}COMMAND"
+        raise InputError(f"--source is for translation models (--mt) and for {options}, and there is none of them")
 
 
 def warn_of_unused(output: Path, run: RunConfig, found: tuple[str, ...] = (), of_lms: tuple[str, ...] = ()) -> None:

@@ -71,6 +71,8 @@ def test_lists_that_taught_the_table_get_no_p(folder: Path) -> None:
     assert re.search("^lm alone .*in-sample$", alone, re.MULTILINE)
     others = run("eval", "dev.json", "--config", "attlm.toml")
     assert "the corrections" not in others.stderr
+    given = run("eval", "train.json", "--config", "/dev/null", "--corrections", "c.tsv", "--weight", "corrections=1")
+    assert told in given.stderr
     run("rescore", "train.json", "-o", "out.json")
     guess = run("eval", "train.json", "out.json").stderr
     assert "if the other systems were rescored with attlm.toml, they look too good" in guess

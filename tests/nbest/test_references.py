@@ -716,9 +716,13 @@ def test_source_sentences_are_of_all_lists_though_references_are_of_some(tmp_pat
     (tmp_path / "source").write_text("s1\ns2\ns3\n")
     found = ReferenceFiles(tmp_path / "refs", source=tmp_path / "source", partial=True).attach(lists("u1", "u2", "u3"))
     assert [(nbest.id, nbest.source) for nbest in found] == [("u1", "s1"), ("u3", "s3")]
-    (tmp_path / "source").write_text("u3 s3\nu1 s1\nu2 s2\n")
-    found = ReferenceFiles(tmp_path / "refs", source=tmp_path / "source", partial=True).attach(lists("u1", "u2", "u3"))
-    assert [(nbest.id, nbest.source) for nbest in found] == [("u1", "s1"), ("u3", "s3")]
+    for text in ("u3 s3\nu1 s1\nu2 s2\n", "u3 s3\nu1 s1\n"):
+        (tmp_path / "source").write_text(text)
+        found = ReferenceFiles(tmp_path / "refs", source=tmp_path / "source", partial=True).attach(lists("u1", "u2", "u3"))
+        assert [(nbest.id, nbest.source) for nbest in found] == [("u1", "s1"), ("u3", "s3")]
+    (tmp_path / "source").write_text("s1\ns2\n")
+    with pytest.raises(InputError, match="source: 2 lines, but there are 3 lists"):
+        ReferenceFiles(tmp_path / "refs", source=tmp_path / "source", partial=True).attach(lists("u1", "u2", "u3"))
 
 
 def test_ids_with_zeros_in_front_are_line_numbers_with_partial_references_too(tmp_path):

@@ -272,7 +272,14 @@ def test_special_tokens_and_half_a_surrogate_pair_in_a_text_are_words(folder):
     assert tokenizer.eos_token_id not in encoded.tokens
     assert tokenizer.decode(encoded.tokens) == "the <|endoftext|> cat"
     assert encoded.tokens[: encoded.lengths[0]] == plain.tokens[: plain.lengths[0]]
+    tokenizer.unk_token = "<|endoftext|>"  # as that of GPT-2 has it
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<laugh>"]})
+    [own, other] = encode_words(tokenizer, [["<laugh>", "cat"], ["cat", "<|endoftext|>"]])
+    assert own.lengths[0] == 1
+    assert (tokenizer.eos_token_id in other.tokens, other.unknown[-1]) == (False, True)
     masked = load_masked_lm(write_bert(folder / "special"), "bert")
+    [encoded] = encode_words(masked.tokenizer, [["the", "[UNK]", "[MASK]"]])
+    assert {encoded.unknown[0], all(encoded.unknown[1 : 1 + encoded.lengths[1]])} == {False, True}
     [words] = masked.score([["the", "[MASK]", "cat"]])
     assert masked.tokenizer.mask_token_id not in encode_words(masked.tokenizer, [["the", "[MASK]", "cat"]])[0].tokens
     assert len(words.log_probs) == 4

@@ -178,6 +178,8 @@ def test_a_beam_that_has_not_ended_is_no_candidate(folder):
     scorer = load_translation_models([folder / "marian"])
     model, bias = scorer.model.model, scorer.model.model.final_logits_bias
     assert any(scorer.candidates([["ba"]], BEAM, 3))
+    short, long = ["ba"], ["ba"] * 14
+    assert scorer.candidates([long, short], BEAM, 3)[1] == scorer.candidates([short], BEAM, 3)[0]
     with torch.no_grad():
         bias[0, scorer.model.tokenizer.eos_token_id] = -1e4  # no text ends
     assert model.generation_config.forced_eos_token_id == 0  # which would end all of them

@@ -481,6 +481,9 @@ def test_files_without_ids_and_folders_are_called_by_their_names(tmp_path, monke
         Path(name).write_text('{"id": "u1", "hyps": [{"text": "a"}]}\n')
     run("convert", "nbest.en", "nbest.de", "-o", "endings.jsonl", "--prefix-ids")
     assert [nbest.id for nbest in attlm.read_nbest("endings.jsonl")] == ["nbest.en-u1", "nbest.de-u1"]
+    run("convert", "nbest.en", "nbest.de", "steps.jsonl", "-o", "three.jsonl", "--prefix-ids")
+    names = ["nbest.en-u1", "nbest.de-u1", "steps-u1", "steps-u2"]
+    assert [nbest.id for nbest in attlm.read_nbest("three.jsonl")] == names
     for number in "12":  # as ESPnet calls them
         folder = Path(f"output.{number}/1best_recog")
         folder.mkdir(parents=True)
@@ -504,14 +507,28 @@ def test_lists_that_were_read_lose_what_their_file_loses(tmp_path):
         attlm.convert(changed, tmp_path / "third", "fairseq")
 
 
+def test_lists_of_two_files_lose_what_their_headers_do_not_share(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text(f"id,hyp,score,{name}1\n{name},x,-1.5,k\n{name},y,-2.5,l\n")
+    lists = [*attlm.read_nbest(tmp_path / "a.csv"), *attlm.read_nbest(tmp_path / "b.csv")]
+    assert attlm.convert(lists, tmp_path / "o.csv", "csv").lost == ("has no place for a1, b1: lost",)
+
+
+def test_blank_sources_of_the_first_lists_are_none(tmp_path):
+    rows = "".join(f"{n},a,-1.5,{'' if n < 12 else 'das'}\n{n},b,-2.5,{'' if n < 12 else 'das'}\n" for n in range(14))
+    (tmp_path / "lists.csv").write_text(f"id,hyp,score,source\n{rows}")
+    assert [nbest.source or None for nbest in attlm.read_nbest(tmp_path / "lists.csv")] == [None] * 12 + ["das"] * 2
+
+
 @pytest.mark.parametrize("first", ["das ist", "1984", "nan"])
 def test_sources_may_be_numbers(first, tmp_path):
     lists = [
-        attlm.NbestList(str(i), [attlm.Hypothesis("a", {"s": -1.0}, 1)], source=text) for i, text in enumerate((first, "1984", "noch"))
+        attlm.NbestList(str(i), [attlm.Hypothesis("a", {"s": -1.0}, 1)], source=text)
+        for i, text in enumerate((first, "1984", "noch", "und"))
     ]
     for to in ("csv", "tsv"):
         assert attlm.convert(lists, tmp_path / f"out.{to}", to).lost == ()
-        assert [nbest.source for nbest in attlm.read_nbest(tmp_path / f"out.{to}")] == [first, "1984", "noch"]
+        assert [nbest.source for nbest in attlm.read_nbest(tmp_path / f"out.{to}")] == [first, "1984", "noch", "und"]
 
 
 def test_a_long_list_alone_in_its_file_is_one_list(tmp_path):

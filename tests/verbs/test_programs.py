@@ -812,9 +812,13 @@ def test_hypotheses_of_a_program_have_numbers_of_any_kind_or_are_refused(tmp_pat
     assert written(scores=types.MappingProxyType({"s": np.float32(-1.5)})).scores == {"s": -1.5}
     with collected() as notes:
         assert written(times=((0.0, 1.0), (1.0, 2.0))).times == ()
+        attlm.write_nbest([attlm.NbestList("u", [attlm.Hypothesis("a", {"s": -1})])], tmp_path / "whole.jsonl")
+    assert '"s": -1}' in (tmp_path / "whole.jsonl").read_text()
     assert notes == ["note: 1 hypotheses have times for another number of words than their text has: these times are left out"]
     refused = {
-        "the time": {"times": ((0.0, "x"),)},
+        "the time 'x'": {"times": ((0.0, "x"),)},
+        r"the times \(0.0, 1.0\) .*: expected begin and end of each word": {"times": (0.0, 1.0)},
+        "the times 5 ": {"times": 5},
         "the time .* of a word: expected its begin and end": {"times": ((0.0, math.nan),)},
         "the score l = None .*: expected a number": {"lm_scores": {"l": None}},
         "the total 'x' .*: expected a number": {"total": "x"},
@@ -843,10 +847,16 @@ def test_source_sentences_of_a_program_are_by_order_or_by_id(tmp_path):
     lists = [attlm.NbestList(name, [attlm.Hypothesis("a", {"s": -1.0}, 1)]) for name in ("utt1", "utt2")]
     assert [nbest.source for nbest in with_sources(lists, {"utt2": "zwei", "utt1": "eins"})] == ["eins", "zwei"]
     assert [nbest.source for nbest in with_sources(lists, iter(["eins", "zwei"]))] == ["eins", "zwei"]
+    assert [nbest.source for nbest in with_sources(lists, [None, "zwei"])] == [None, "zwei"]
+    with collected() as notes:
+        with_sources(lists, {"utt2": "zwei", "utt1": "eins", "utt3": "drei"})
+    assert notes == ["note: 1 source sentences are of no list and left over, the first of id 'utt3'"]
+    pandas_like = types.SimpleNamespace(index=["utt1"])
     for message, sources in {
         "list 'utt2': there is no source sentence of this id": {"utt1": "eins"},
         "the source sentences are {'eins'} .*: expected a file, or texts in the order": {"eins"},
         "the source sentence is nan .*: expected a text": ["eins", math.nan],
+        "the source sentences are .*: expected a file, or texts": pandas_like,
         "1 source sentences, but there are 2 lists": ["eins"],
     }.items():
         with pytest.raises(attlm.InputError, match=message):

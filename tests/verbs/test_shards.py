@@ -78,23 +78,38 @@ def test_the_command_writes_the_bytes_of_one_process_and_continues(ray, shards):
     assert "0 files rescored, 0 lists; 2 were there already" in run("rescore", "in", "-o", "out", "--engine", "ray").stderr
 
 
-def test_outputs_of_other_settings_are_not_taken_for_those_of_a_run(shards):
+def test_outputs_of_other_settings_are_not_taken_for_those_of_a_run(shards, monkeypatch):
     """Without ray: what is compared before it begins."""
     out = shards / "out"
     out.mkdir()
-    settings = _settings_of(read_config(Path("attlm.toml")))
-    _require_settings(out, {"[weights]": {"lm": 2.0}})  # of a run that wrote nothing
+
+    def settings_of(path="attlm.toml"):
+        return _settings_of(read_config(Path(path)), None)
+
+    settings = settings_of()
+    _require_settings(out, {"weights": {"lm": 2.0}})  # of a run that was interrupted in its first file
+    (out / "one.unfinished").write_text("")
     _require_settings(out, settings)
     (out / "one").write_text("0 ||| a ||| lm= -1 ||| -1\n")
     _require_settings(out, settings)
+    (shards / "lm.pt").touch()
+    monkeypatch.chdir(out)  # the same files, by other names
+    _require_settings(out, settings_of("../attlm.toml"))
+    monkeypatch.chdir(shards)
     Path("attlm.toml").write_text(Path("attlm.toml").read_text().replace("TM0 = 0.5", "TM0 = 0.25"))
     with pytest.raises(
-        InputError, match=r"out: has outputs of a run with other \[weights\]: name another folder for the output, or delete"
+        InputError, match=r"out: has outputs of a run with other settings \(weights\): name another folder for the output, or"
     ):
-        _require_settings(out, _settings_of(read_config(Path("attlm.toml"))))
+        _require_settings(out, settings_of())
     write_checkpoint(shards / "lm.pt", WORDS, seed=2)
-    with pytest.raises(InputError, match=rf"a run with other \[weights\], file {shards}/lm.pt: name another"):
-        _require_settings(out, _settings_of(read_config(Path("attlm.toml"))))
+    with pytest.raises(InputError, match=r"a run with other settings \(LM lm, weights\): name another"):
+        _require_settings(out, settings_of())
+    Path("attlm.toml").write_text(Path("attlm.toml").read_text() + '[corrections]\nphrases = "phrases"\ncandidates = 3\n')
+    found = []
+    for text in ("a b\n", "a c\n"):
+        Path("phrases").write_text(text)
+        found.append(settings_of())
+    assert found[0] != found[1]
     (out / ".attlm-settings.json").write_text("[1]")
     with pytest.raises(InputError, match="is not what an earlier run has written: delete it"):
         _require_settings(out, settings)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CORRECTOR = "corrector"
 BEAM = 5
 SENTENCES = 32  # that are searched together
-MAX_LENGTH = 200  # pieces of a correction, beyond those of a text for models of Hugging Face; fairseq-generate has it, too
+MAX_LENGTH = 200  # pieces (words, subwords or bytes) that a correction may be longer than its text
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Corrector:
     def candidates(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the BEAM most probable corrections of each text, best first.
 
-        Left out are corrections with an unknown word, those that have not ended after MAX_LENGTH, and those that are more than
+        Left out are corrections with an unknown word, those that have not ended at MAX_LENGTH, and those that are more than
         MAX_VANISHING words shorter than the text: small models end long sentences early.
         """
         words = [text.split() for text in texts]

@@ -272,6 +272,6 @@ def read_table(path: Path) -> Table:
 
 def _steps(text: str, path: Path) -> TextPipeline:
     try:
-        return check_steps(text_pipeline(text.strip()))
+        return check_steps(text_pipeline(text.strip()), of_table=True)
     except InputError as error:
         raise InputError(f"the line '# text =': {error}", path=path) from None

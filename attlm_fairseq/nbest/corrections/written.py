@@ -31,8 +31,8 @@ DANGLING = ",;:-\u2013\u2014\u060c\u3001\uff0c\uff1b\uff1a"  # signs that do not
 TAG = re.compile(r"([^\w\[<{]*)(\[[^\[\]]+\]|<[^<>]+>|\{[^{}]+\})([^\w\]>}]*)")  # of a noise: its brackets go with its word
 
 
-def check_steps(text: TextPipeline) -> TextPipeline:
-    """Return the steps.
+def check_steps(text: TextPipeline, of_table: bool = False) -> TextPipeline:
+    """Return the steps. ``of_table``: those of a table that has been learned, whose rows are checked one by one.
 
     Raises:
         InputError: a step does not treat each word by itself, so that what was written could not be found again, or the steps would
@@ -41,7 +41,11 @@ def check_steps(text: TextPipeline) -> TextPipeline:
     for place, step in enumerate(text.steps):
         if step.name not in WORD_BY_WORD:
             raise InputError(f"text step {step}: corrections compare words one by one, by the steps {', '.join(WORD_BY_WORD)}")
-        if step.argument in COMPATIBILITY and (before := [str(other) for other in text.steps[:place] if other.name != "unicode"]):
+        if (
+            step.argument in COMPATIBILITY
+            and not of_table
+            and (before := [str(other) for other in text.steps[:place] if other.name != "unicode"])
+        ):
             raise InputError(f"text step {step}: it makes letters and signs that {before[0]} changes: give it as the first step")
     return text
 

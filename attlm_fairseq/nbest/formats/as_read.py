@@ -20,7 +20,7 @@ def remembered(lists: Iterable[NbestList], references: bool = False, times: bool
         if text is not None:
             text.id = nbest.id
             text.references = nbest.references if references else None
-            text.sources = (nbest.source,) if sources else ()
+            text.source, text.has_source = nbest.source, sources
             names: tuple[str, ...] = ()
             for hypothesis in nbest.hypotheses:
                 own = hypothesis.verbatim
@@ -35,9 +35,9 @@ def remembered(lists: Iterable[NbestList], references: bool = False, times: bool
 
 
 def has_changed(nbest: NbestList) -> bool:
-    """Return whether a list from a file has another id, references or source sentence, or hypotheses that its file does not have.
+    """Return whether a list from a file has another id, references or source sentence, or a hypothesis that its file does not have.
 
-    Those are new, changed, or there twice. Its order, and what rescoring adds, may have changed.
+    Such a hypothesis is new, changed, or there twice. The list's order, and what rescoring adds, may have changed.
     """
     return nbest.verbatim is not None and not _is_of_its_file(nbest, HypothesisText.is_of, nbest.hypotheses)
 
@@ -57,7 +57,9 @@ def _is_of_its_file(nbest: NbestList, is_of: Callable[..., bool], hypotheses: Se
         if own is None or not is_of(own, text, hypothesis.text, hypothesis.scores) or own.times not in (None, hypothesis.times):
             return False
         places.add(own.place)
-    if text is None or len(places) < len(hypotheses) or text.id != nbest.id or (text.sources and nbest.source not in text.sources):
+    if text is None or len(places) < len(hypotheses) or text.id != nbest.id:
+        return False
+    if text.has_source and nbest.source != text.source and (nbest.source is None or nbest.source != nbest.source_of_run):
         return False
     return text.references is None or tuple(text.references) == tuple(nbest.references)
 

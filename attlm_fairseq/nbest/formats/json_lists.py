@@ -149,7 +149,7 @@ def _framing_of_first_member(head: str) -> str:
 
 
 def _framing_of_first_value(head: str) -> str:
-    """Return how the lists stand in an array that is cut short: as in one of its first value alone."""
+    """Return how the lists stand in an array that is cut short: as they would if its first value were the only one."""
     at = after_space(head, 0)
     try:
         begin = after_space(head, at + 1)

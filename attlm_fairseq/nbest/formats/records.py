@@ -251,9 +251,10 @@ class Reader:
         named = members[keys.SCORES] if isinstance(members.get(keys.SCORES), dict) else {}
         scores: dict[str, float] = {}
         read: set[str] = set()
+        of_tokens: float | None = None
         for key, found in members.items():
             if key in keys.TOKEN_LOGPROBS and isinstance(found, list) and found and all(map(is_number, found)):
-                scores.setdefault(keys.LOGPROB, sum(at.number(score, key, i) for i, score in enumerate(found)))
+                of_tokens = sum(at.number(score, key, i) for i, score in enumerate(found)) if of_tokens is None else of_tokens
             elif key == keys.SCORES and isinstance(found, dict):
                 given = found if whole.get("sparse") else {name: score for name, score in found.items() if score is not None}
                 scores |= {at.name(name, key): at.number(score, key, name) for name, score in given.items()}
@@ -286,7 +287,7 @@ class Reader:
                 continue
             read.add(key)
         if keys.LOGPROB not in scores:
-            logprob = _probability_of_tokens(members)
+            logprob = _probability_of_tokens(members) if of_tokens is None else of_tokens
             logprob = _probability_of_windows(members) if logprob is None else logprob
             if logprob is not None:
                 scores[keys.LOGPROB] = logprob

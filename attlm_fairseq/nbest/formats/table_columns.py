@@ -89,7 +89,8 @@ class Columns:
         if place is None:
             return
         values = [{row[place] for row in rows} - {""} for rows in lists]
-        if any(len(of_list) > 1 for of_list in values) or all(map(is_number, set().union(*values))):
+        numbers = [is_number(value) for of_list in values for value in of_list]  # a sentence may be one, such as 1984
+        if any(len(of_list) > 1 for of_list in values) or (numbers and 2 * sum(numbers) > len(numbers)):
             self.source = None
             self.undecided.append(place)
 

@@ -41,6 +41,9 @@ OLDER_START = b'{"attlm": "'  # how a file of attlm 0.1 begins
 SCHEMA = 'CREATE TABLE scores (block TEXT PRIMARY KEY, scores TEXT NOT NULL, "check" TEXT NOT NULL) WITHOUT ROWID'
 
 
+UNFINISHED = ".unfinished"  # after the name of an output
+
+
 class ScoreCache:
     """The cache of one output; without a path, it stores nothing. Created if there is more than one block; ``finish`` deletes it."""
 
@@ -62,7 +65,7 @@ class ScoreCache:
         settings |= {} if device.normaliser == "exact" else {"normaliser": device.normaliser, "weights": dict(run.weights)}
         settings |= {"features": sorted(features)} | ({} if run.context is None else {"context": str(run.context)})
         place = Path(os.path.realpath(output))
-        return cls(place.with_name(f"{place.name}.unfinished"), settings)
+        return cls(place.with_name(f"{place.name}{UNFINISHED}"), settings)
 
     @contextmanager
     def telling_how_to_continue(self) -> Iterator[None]:

@@ -266,6 +266,10 @@ def test_other_steps_are_refused(tmp_path):
         attlm.learn_corrections(lists_of(*PAIRS), text="unicode:nfc,lowercase,unicode:nfkc")
     attlm.learn_corrections(lists_of(("it is 20℃ №", "it is 21℃ №")), text="unicode:nfkc,lowercase").save(tmp_path / "signs.tsv")
     assert Corrections.load(tmp_path / "signs.tsv").phrases.rules["20°c",][0].target == ("21°c",)
+    older = (tmp_path / "signs.tsv").read_text(encoding="utf-8").replace("unicode:nfkc,lowercase", "lowercase,unicode:nfkc")
+    rows = [line for line in older.splitlines() if not {*"c№"} & {*line} or line[:1] == "#" or line[:4] == "kind"]
+    (tmp_path / "signs.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    assert Corrections.load(tmp_path / "signs.tsv").lists == 1  # of an earlier version, without such signs
     learn_corrections(lists_of(*PAIRS), text=STEPS).save(tmp_path / "c.tsv")
     table = (tmp_path / "c.tsv").read_text(encoding="utf-8")
     (tmp_path / "c.tsv").write_text(table.replace("# text = remove-punctuation", "# text = tokenize:en"), encoding="utf-8")

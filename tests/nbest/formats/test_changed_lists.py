@@ -155,3 +155,5 @@ def test_a_changed_source_sentence_is_written_and_one_of_the_run_is_not(name, tm
     lists[0].source = "another"
     assert has_changed(lists[0])
     assert written(lists, name, tmp_path)[0].source == "another"
+    lists[0].source = "source 0"  # that of the run, which these lists do not know
+    assert has_changed(lists[0])

@@ -331,6 +331,14 @@ def test_two_decoder_scores_are_refused(text, tmp_path):
     assert [hypothesis.scores for hypothesis in attlm.read_nbest(tmp_path / "lists")[0].hypotheses] == [{"score": -7.0}, {"score": -8.0}]
 
 
+@pytest.mark.parametrize("keys", [("token_logprobs", "logprob"), ("logprob", "token_logprobs")])
+def test_log_probabilities_of_tokens_count_only_without_their_sum(keys, tmp_path):
+    values = {"token_logprobs": [-0.51234, -0.71234], "logprob": -1.2}
+    lists = [{"id": "u", "hyps": [{"text": "a b", **{key: values[key] for key in keys}}, {"text": "a", "logprob": -2.0}]}]
+    (tmp_path / "lists.json").write_text(json.dumps(lists))
+    assert attlm.read_nbest(tmp_path / "lists.json")[0].hypotheses[0].scores == {"logprob": -1.2}
+
+
 def test_scores_of_jsonl_that_are_ambiguous_are_refused():
     for name in ("jsonl", "json"):
         twice = '{"id": "a", "hyps": [{"text": "cat"}, {"text": "hat", "scores": {"score": -1}, "score": -2}]}\n'
