@@ -41,11 +41,8 @@ def check_steps(text: TextPipeline, of_table: bool = False) -> TextPipeline:
     for place, step in enumerate(text.steps):
         if step.name not in WORD_BY_WORD:
             raise InputError(f"text step {step}: corrections compare words one by one, by the steps {', '.join(WORD_BY_WORD)}")
-        if (
-            step.argument in COMPATIBILITY
-            and not of_table
-            and (before := [str(other) for other in text.steps[:place] if other.name != "unicode"])
-        ):
+        before = [str(other) for other in text.steps[:place] if other.name != "unicode"]
+        if before and step.argument in COMPATIBILITY and not of_table:
             raise InputError(f"text step {step}: it makes letters and signs that {before[0]} changes: give it as the first step")
     return text
 

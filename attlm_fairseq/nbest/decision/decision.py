@@ -152,9 +152,9 @@ def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -
     - ``max``: sorted by total, as by ``combination.combine``.
     - ``mbr-..``: sorted by risk; ``total`` is minus the risk.
     - ``consensus``: only the answer, without scores. Its rank is that of the hypothesis with the same text, or 0 for a new
-      text. With text steps, the text is written as after them, but without ``lowercase`` (``written_text``) and
-      subwords. Words that differ only in
-      case take the form of the earliest hypothesis. Characters that were divided to vote are joined if the list has them so.
+      text. With text steps, the text is written as after them, but without ``lowercase`` (``written_text``) and subwords.
+      Words that differ only in case take the form of the earliest hypothesis. Characters that were divided to vote are
+      joined if the list has them so.
     """
     if decision.keep_incomplete and is_incomplete(nbest, weights):
         return replace(nbest, hypotheses=sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank))
