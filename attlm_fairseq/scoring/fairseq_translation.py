@@ -101,10 +101,11 @@ class FairseqTranslation(TranslationModel):
         tokens, lengths = self._source_batch(list(map(self.read_ids, sentences)))
         sample = {"net_input": {"src_tokens": tokens, "src_lengths": lengths}}
         found = []
-        for hypotheses, length in zip(self._generator(count, most_pieces).generate(self.models, sample), lengths.tolist(), strict=True):
+        limit = most_pieces if self.most_written is None else min(most_pieces, int(self.most_written) - 1)
+        for hypotheses in self._generator(count, most_pieces).generate(self.models, sample):
             of_sentence = [hypothesis["tokens"][:-1].tolist() for hypothesis in hypotheses]
             # at the limit, fairseq ends what has not ended
-            kept = [ids for ids in of_sentence if UNK not in ids and len(ids) < most_pieces + length]
+            kept = [ids for ids in of_sentence if UNK not in ids and len(ids) < limit]
             found.append([" ".join(self.target.symbols[token] for token in ids) for ids in kept])
         return found
 
@@ -131,7 +132,7 @@ class FairseqTranslation(TranslationModel):
     def _make_generator(self, beam: int, most_pieces: int) -> Any:
         from fairseq.sequence_generator import SequenceGenerator
 
-        return SequenceGenerator(list(self.models), self.models[0].decoder.dictionary, beam_size=beam, max_len_a=1, max_len_b=most_pieces)
+        return SequenceGenerator(list(self.models), self.models[0].decoder.dictionary, beam_size=beam, max_len_b=most_pieces)
 
 
 def _outputs(decoder: Any, before: Tensor, encoded: Any, places: tuple[tuple[int, ...], ...]) -> Tensor:

@@ -185,10 +185,8 @@ def encode_words(tokenizer: Any, sentences: Sequence[Sequence[str]]) -> list[Enc
         if given:
             found = tokenizer(given, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=as_letters)
             cut |= zip(places, zip(found["input_ids"], found["offset_mapping"], strict=True), strict=True)
-    return [
-        _with_unknown(encoded(words, *cut[place], tokenizer.unk_token_id), words, tokenizer.unk_token)
-        for place, words in enumerate(sentences)
-    ]
+    unknown = None if tokenizer.unk_token in special else tokenizer.unk_token
+    return [_with_unknown(encoded(words, *cut[place], tokenizer.unk_token_id), words, unknown) for place, words in enumerate(sentences)]
 
 
 def _with_unknown(sentence: Encoded, words: Sequence[str], unknown: str | None) -> Encoded:

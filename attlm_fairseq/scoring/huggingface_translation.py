@@ -98,7 +98,6 @@ class HuggingFaceTranslation(TranslationModel):
     @torch.inference_mode()
     def searched(self, sentences: Sequence[Sequence[str]], count: int, most_pieces: int) -> list[list[str]]:
         sources, real = self._source_batch(list(map(self.read_ids, sentences)))
-        most = most_pieces + sources.size(1)  # of the longest sentence; what is too long for another is left out below
         given = {"forced_bos_token_id": self._target_ids("")[0]} if self._marks_before else {}
         found = self.model.generate(
             input_ids=sources,
@@ -108,12 +107,11 @@ class HuggingFaceTranslation(TranslationModel):
             do_sample=False,
             decoder_start_token_id=self._start,
             forced_eos_token_id=None,  # Marian's would end what has not ended
-            max_new_tokens=most if self.most_written is None else min(most, self.most_written - 1),
+            max_new_tokens=most_pieces if self.most_written is None else min(most_pieces, self.most_written - 1),
             **given,
         ).tolist()
         unknown, end = self.tokenizer.unk_token_id, self.tokenizer.eos_token_id
-        limits = [most_pieces + sum(of_source) for of_source in real.tolist() for _ in range(count)]
-        ended = [end in ids[1 : 2 + limit] and unknown not in ids for ids, limit in zip(found, limits, strict=True)]
+        ended = [end in ids[1:] and unknown not in ids for ids in found]
         texts = [self.tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in found]
         return [list(compress(texts[place : place + count], ended[place:])) for place in range(0, len(texts), count)]
 

@@ -18,6 +18,7 @@ import torch
 from attlm_fairseq.batching import padded_batches
 from attlm_fairseq.errors import InputError, beginning
 from attlm_fairseq.modules.kernels.gpu_settings import full_float32
+from attlm_fairseq.numeric import ceil_div
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
 from attlm_fairseq.scoring.lm_spec import Direction
@@ -25,6 +26,7 @@ from attlm_fairseq.scoring.oov import LOUD_OOV_RATE
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.scoring.token_lm import autocast
 
+PIECES_ALIKE = 64  # of source sentences whose translations have one limit
 LAYER_COPIES = 12  # a layer's intermediate results take about this many times the memory of its largest one
 LOGIT_COPIES = 3  # logits, their log-softmax, and what is being computed
 
@@ -115,8 +117,10 @@ class TranslationModel(ABC):
 
     @abstractmethod
     def searched(self, sentences: Sequence[Sequence[str]], count: int, most_pieces: int) -> list[list[str]]:
-        """Return at most ``count`` probable translations of each sentence that have ended, by beam search, best first, without unknown
-        words. ``most_pieces``: see ``TranslationScorer.candidates``."""
+        """Return at most ``count`` probable translations of each sentence, by beam search, best first.
+
+        Left out are those with unknown words, and those that have not ended after ``most_pieces``.
+        """
 
     @abstractmethod
     def signature(self) -> dict[str, object]:
@@ -191,7 +195,7 @@ class TranslationScorer(Scorer):
         found = self._log_probs(distinct, self.compute.precision)
         return [self._as_words(found[pair], words) for pair, words in zip(pairs, hypotheses, strict=True)]
 
-    def candidates(self, sentences: Sequence[Sequence[str]], count: int, most_pieces: int) -> list[list[str]]:
+    def candidates(self, sentences: Sequence[Sequence[str]], count: int, most_longer: int) -> list[list[str]]:
         """Return at most ``count`` probable translations of each sentence, best first, without unknown words.
 
         Left out are those that have not ended, and those that are too long to be scored.
@@ -199,13 +203,22 @@ class TranslationScorer(Scorer):
         Args:
             sentences: sentences of words; fairseq's LSTM encoders want the longest first.
             count: the width of the beam.
-            most_pieces: how many pieces (words, subwords or bytes) longer than its source sentence a translation may be.
+            most_longer: how many pieces (words, subwords or bytes) longer than its source sentence a translation may be. The length of
+                the sentence is rounded up to a multiple of PIECES_ALIKE: sentences of one limit are searched together.
 
         Raises:
             InputError: a sentence is longer than the model can read.
         """
-        self._check_lengths("source", {tuple(words): self.model.read_ids(words) for words in sentences}, self.model.most_read)
-        found = self.model.searched(sentences, count, most_pieces)
+        read = {tuple(words): self.model.read_ids(words) for words in sentences}
+        self._check_lengths("source", read, self.model.most_read)
+        alike: dict[int, list[int]] = {}  # by limit, so that no sentence's candidates depend on the others
+        for place, words in enumerate(sentences):
+            limit = most_longer + PIECES_ALIKE * ceil_div(len(read[tuple(words)]), PIECES_ALIKE)
+            alike.setdefault(limit, []).append(place)
+        found: list[list[str]] = [[] for _ in sentences]
+        for limit, places in alike.items():
+            for place, texts in zip(places, self.model.searched([sentences[at] for at in places], count, limit), strict=True):
+                found[place] = texts
         most = self.model.most_written
         return found if most is None else [[text for text in texts if len(self.model.written_ids(text.split())) <= most] for texts in found]
 

@@ -103,9 +103,7 @@ def _after(text: TextPipeline, lists: Iterable[NbestList]) -> Iterator[NbestList
 
 def _of_parts(files: Iterable[NbestFile], prefix_ids: bool) -> Iterator[NbestList]:
     seen, files = SeenIds(), list(files)
-    names, whole = [_name_of(file) for file in files], [Path(str(file)).name.removesuffix(".gz") for file in files]
-    if len(set(names)) < len(names) == len(set(whole)):  # the ending tells some apart, as in nbest.en and nbest.de
-        names = [longer if names.count(name) > 1 else name for name, longer in zip(names, whole, strict=True)]
+    names = _distinct_names(files)
     for nbest in chain.from_iterable(map(_prefixed if prefix_ids else _of_part, files, names)):
         if not seen.add(nbest.id):
             named = ", the name of its file" if nbest.verbatim is not None and nbest.verbatim.numbered and not prefix_ids else ""
@@ -113,6 +111,15 @@ def _of_parts(files: Iterable[NbestFile], prefix_ids: bool) -> Iterator[NbestLis
             told = f"an earlier list has the id {nbest.id!r}{named}, too: expected another id for each list of these files{more}"
             raise nbest.error(told)
         yield nbest
+
+
+def _distinct_names(files: Sequence[NbestFile]) -> list[str]:
+    """Return a name for each file: without its ending if that tells all apart, else with it, as in nbest.en and nbest.de."""
+    short = [_name_of(file) for file in files]
+    whole = [Path(str(file)).name for file in files]
+    longer = [name.removesuffix(".gz") for name in whole]
+    needed = [name if short.count(name) == 1 else long for name, long in zip(short, longer, strict=True)]
+    return next((names for names in (short, needed, longer, whole) if len(set(names)) == len(files)), short)
 
 
 def _prefixed(file: NbestFile, name: str) -> Iterator[NbestList]:

@@ -91,7 +91,7 @@ Sources: TypeAlias = SourceFile | FilePath | Sequence[str] | Mapping[str, str]
 
 
 def with_sources(lists: Iterable[NbestList], sources: Sources | None) -> Iterable[NbestList]:
-    """Return the lists with these source sentences, which replace their own.
+    """Return the lists with these source sentences, which replace their own; None leaves what a list has.
 
     Raises:
         InputError: the file cannot be read, or the source sentences do not match the lists.
@@ -106,8 +106,9 @@ def with_sources(lists: Iterable[NbestList], sources: Sources | None) -> Iterabl
     if isinstance(sources, Mapping):
         if missing := [nbest for nbest in lists if nbest.id not in sources]:
             raise missing[0].error(f"list {missing[0].id!r}: there is no source sentence of this id")
-        if left_over := sources.keys() - {nbest.id for nbest in lists}:
-            note(f"note: {len(left_over)} source sentences are of no list and left over, the first of id {min(left_over)!r}")
+        ids = {nbest.id for nbest in lists}
+        if left_over := [name for name in sources if name not in ids]:
+            note(f"note: {len(left_over)} source sentences are of no list and left over, the first of id {left_over[0]!r}")
         sources = [sources[nbest.id] for nbest in lists]
     if isinstance(sources, Set) or has_labels(sources) or not isinstance(sources, Iterable):
         raise InputError(f"the source sentences are {shown(sources)}: expected a file, or texts in the order of the lists or by id")
@@ -120,7 +121,8 @@ def with_sources(lists: Iterable[NbestList], sources: Sources | None) -> Iterabl
 
 
 def _with_sources(lists: Sequence[NbestList], sources: Sequence[str | None]) -> list[NbestList]:
-    return [replace(nbest, source=source, source_of_run=source) for nbest, source in zip(lists, sources, strict=True)]
+    given = zip(lists, sources, strict=True)
+    return [nbest if source is None else replace(nbest, source=source, source_of_run=source) for nbest, source in given]
 
 
 def has_labels(values: object) -> bool:

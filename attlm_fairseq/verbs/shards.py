@@ -34,6 +34,7 @@ from attlm_fairseq.verbs.configuration import run_config
 from attlm_fairseq.verbs.rescore import RescoreOutput, rescore_opened
 from attlm_fairseq.verbs.run import open_workers, require_context, require_weights
 
+NAMES_OF_FILES = frozenset({"kenlm", "checkpoint", "dict", "adapt", "text", "source_text"})
 SETTINGS_FILE = ".attlm-settings.json"
 """In the folder of the outputs; ``find_shards`` leaves it out."""
 
@@ -164,38 +165,40 @@ def _unfinished(files: Sequence[str], output: Path, config: RunConfig) -> list[d
 
 def _settings_of(run: RunConfig, format_name: str | None) -> dict[str, Any]:
     """Return what decides on the outputs. Files are named by their contents, because another machine has them elsewhere."""
-    texts = [{name: text.signature() for name, text in of_side.items()} for of_side in (run.texts, run.source_texts)]
-    decision = replace(run.decision, scales={})
+    decision, added, context = replace(run.decision, scales={}), run.candidates, run.context
     settings: dict[str, Any] = {
         "weights": run.weights,
+        "text": run.text.signature(),
         "decision": [str(decision), decision.text.signature(), decision.keep_incomplete],
         "confidence": str(run.confidence),
-        "context": [run.context.kind, _digest(Path(run.context.argument)) or run.context.argument] if run.context else None,
-        "candidates": [run.candidates.candidates, run.candidates.digests(), _digest(run.candidates.phrases)],
+        "context": context and [context.kind, _digest(Path(context.argument)) if context.kind == "file" else context.argument],
+        "candidates": [added.candidates, added.digests(), *map(_digest, (added.phrases, added.corrector))],
+        "corrector": [added.corrector_languages, added.corrector_prefix],
         "format": format_name,
         "precision": run.devices[0].precision,
         "normaliser": run.devices[0].normaliser,
     }
     for lm in run.lms:
         entry = written_table(lm.by_files(), LM_ENTRIES, Path.cwd())
-        options = {
-            name: value for name, value in entry.items() if name not in ("kenlm", "checkpoint", "dict", "adapt", "text", "source_text")
-        }
-        settings[f"LM {lm.name}"] = [options, [of_side.get(lm.name) for of_side in texts], [_digest(path) for path in lm.all_files]]
+        options = {name: value for name, value in entry.items() if name not in NAMES_OF_FILES}
+        texts = [text and text.signature() for text in (lm.text, lm.source_text)]
+        settings[f"LM {lm.name}"] = [options, texts, [_digest(path) for path in lm.all_files]]
     return json.loads(json.dumps(settings))
 
 
 def _digest(path: Path | None) -> str | None:
-    """Return the SHA-256 of a file or folder; None if it is none."""
-    if path is None or not path.exists():
+    """Return the SHA-256 of a file or folder; of what is neither, such as a name in the cache of Hugging Face, the name."""
+    if path is None:
         return None
+    if not path.exists():
+        return str(path)
     return sha256_of_folder(path) if path.is_dir() else sha256(path)
 
 
 def _require_settings(output: Path, settings: Mapping[str, Any]) -> None:
     """Raise InputError if the outputs in a folder were made with other settings; write these if the folder has none."""
     path = output / SETTINGS_FILE
-    if path.exists() and any(file.name[0] != "." and not file.name.endswith(UNFINISHED) for file in output.iterdir()):
+    if path.exists() and any(file.name[0] != "." and UNFINISHED not in file.name for file in output.iterdir()):
         try:
             held = dict(json.loads(path.read_text("utf-8")))
         except (OSError, ValueError, TypeError):

@@ -276,7 +276,7 @@ def test_special_tokens_and_half_a_surrogate_pair_in_a_text_are_words(folder):
     tokenizer.add_special_tokens({"additional_special_tokens": ["<laugh>"]})
     [own, other] = encode_words(tokenizer, [["<laugh>", "cat"], ["cat", "<|endoftext|>"]])
     assert own.lengths[0] == 1
-    assert (tokenizer.eos_token_id in other.tokens, other.unknown[-1]) == (False, True)
+    assert (tokenizer.eos_token_id in other.tokens, any(other.unknown)) == (False, False)
     masked = load_masked_lm(write_bert(folder / "special"), "bert")
     [encoded] = encode_words(masked.tokenizer, [["the", "[UNK]", "[MASK]"]])
     assert {encoded.unknown[0], all(encoded.unknown[1 : 1 + encoded.lengths[1]])} == {False, True}

@@ -251,10 +251,12 @@ class Reader:
         named = members[keys.SCORES] if isinstance(members.get(keys.SCORES), dict) else {}
         scores: dict[str, float] = {}
         read: set[str] = set()
-        of_tokens: float | None = None
+        is_sum = False
         for key, found in members.items():
             if key in keys.TOKEN_LOGPROBS and isinstance(found, list) and found and all(map(is_number, found)):
-                of_tokens = sum(at.number(score, key, i) for i, score in enumerate(found)) if of_tokens is None else of_tokens
+                if keys.LOGPROB not in scores:
+                    scores[keys.LOGPROB] = sum(at.number(score, key, i) for i, score in enumerate(found))
+                    is_sum = True  # which counts only without a number of this name
             elif key == keys.SCORES and isinstance(found, dict):
                 given = found if whole.get("sparse") else {name: score for name, score in found.items() if score is not None}
                 scores |= {at.name(name, key): at.number(score, key, name) for name, score in given.items()}
@@ -269,7 +271,7 @@ class Reader:
                 score = -score if keys.of_header(key) in keys.COSTS or self._is_cost_of_sockeye(key, score, whole) else score
                 if named.get(name, score) != score:
                     raise at.place.error(f"has two scores {quoted(name)}, next to its text and under scores: keep one", *at.steps)
-                if scores.get(name, score) != score:
+                if scores.get(name, score) != score and not (is_sum and name == keys.LOGPROB):
                     raise at.place.error(f"has two scores {quoted(name)}, one of them under {quoted(key)}: keep one", *at.steps)
                 scores[name] = score
             elif isinstance(found, str) and keys.is_score_column(key) and is_written_number(found):
@@ -287,7 +289,7 @@ class Reader:
                 continue
             read.add(key)
         if keys.LOGPROB not in scores:
-            logprob = _probability_of_tokens(members) if of_tokens is None else of_tokens
+            logprob = _probability_of_tokens(members)
             logprob = _probability_of_windows(members) if logprob is None else logprob
             if logprob is not None:
                 scores[keys.LOGPROB] = logprob

@@ -17,6 +17,8 @@ from attlm_fairseq.nbest.formats.lines import (
 
 _OTHER_NUMBER = re.compile(r"[-+\u2212]?\d+(?:[.,]\d+)?")  # with a decimal comma, or a typographic minus
 
+MISSING = ("n/a", "na", "none", "null", "-", "?")  # fields in place of a number
+
 
 @dataclass(slots=True)
 class Columns:
@@ -89,8 +91,9 @@ class Columns:
         if place is None:
             return
         values = [{row[place] for row in rows} - {""} for rows in lists]
-        numbers = [is_number(value) for of_list in values for value in of_list]  # a sentence may be one, such as 1984
-        if any(len(of_list) > 1 for of_list in values) or (numbers and 2 * sum(numbers) > len(numbers)):
+        given = {value for of_list in values for value in of_list if value.lower() not in MISSING}
+        # a sentence may be a number, such as 1984
+        if any(len(of_list) > 1 for of_list in values) or (given and all(map(is_number, given))):
             self.source = None
             self.undecided.append(place)
 
