@@ -15,7 +15,7 @@ class HasHistory(Protocol):
     _history: tuple[Any, ...]
     deviation: Deviation | None
 
-    def _with_history(self, history: Iterable[Any]) -> HasHistory:
+    def with_history(self, history: Iterable[Any]) -> HasHistory:
         """Return the LM after another history."""
 
     def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
@@ -39,7 +39,7 @@ def score_after(scorer: HasHistory, sentences: Sequence[Sequence[str]], kept: Se
     scores: dict[int, SentenceScore] = {}
     for number in sorted(set(kept)):
         places = [place for place, of_sentence in enumerate(kept) if of_sentence == number]
-        later = scorer._with_history(scorer._history[len(scorer._history) - number :])
+        later = scorer.with_history(scorer._history[len(scorer._history) - number :])
         scores |= zip(places, later.score([sentences[place] for place in places]), strict=True)
         scorer.deviation = scorer.deviation or later.deviation
     return [scores[place] for place in range(len(sentences))]

@@ -92,9 +92,9 @@ class MaskedLMScorer(Scorer):
         kept = [*self._history, *encode_words(self.tokenizer, history)]
         while self._positions is not None and self._size_of(kept) > self._positions // 2:
             del kept[0]
-        return self._with_history(kept)
+        return self.with_history(kept)
 
-    def _with_history(self, history: Iterable[Encoded]) -> MaskedLMScorer:
+    def with_history(self, history: Iterable[Encoded]) -> MaskedLMScorer:
         later = copy.copy(self)
         later._history = tuple(history)
         return later

@@ -153,9 +153,9 @@ class TokenScorer(Scorer):
         kept = [*self._history, *(sentence.tokens + end for sentence in self.lm.encode(history))]
         while self.lm.positions is not None and sum(map(len, kept)) > self.lm.positions // 2:
             del kept[0]
-        return self._with_history(kept)
+        return self.with_history(kept)
 
-    def _with_history(self, history: Iterable[tuple[int, ...]]) -> TokenScorer:
+    def with_history(self, history: Iterable[tuple[int, ...]]) -> TokenScorer:
         later = TokenScorer(self.lm, self.name, self.compute)
         later._history, later.deviation = tuple(history), self.deviation
         return later

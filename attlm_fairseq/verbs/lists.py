@@ -174,10 +174,9 @@ def _each_of_program(lists: Iterable[NbestList | Hypotheses]) -> Iterator[NbestL
     silent = mistimed = 0
     for place, given in enumerate(lists):
         nbest = _list_of(place, given)
-        if wrong := [one for one in nbest.hypotheses if one.times and len(one.times) != len(one.text.split())]:
-            mistimed += len(wrong)
-            fitting = [one if len(one.times) == len(one.text.split()) else replace(one, times=()) for one in nbest.hypotheses]
-            nbest = replace(nbest, hypotheses=fitting)
+        if wrong := sum(map(_is_mistimed, nbest.hypotheses)):
+            mistimed += wrong
+            nbest = replace(nbest, hypotheses=[replace(one, times=()) if _is_mistimed(one) else one for one in nbest.hypotheses])
         if not nbest.hypotheses:
             silent += 1
             nbest = replace(nbest, hypotheses=[Hypothesis("", rank=1)])
@@ -228,6 +227,11 @@ def _checked(nbest: NbestList) -> NbestList:
     if all(map(_is_plain, nbest.hypotheses)):
         return nbest
     return replace(nbest, hypotheses=[_plain_hypothesis(nbest, hypothesis) for hypothesis in nbest.hypotheses])
+
+
+def _is_mistimed(hypothesis: Hypothesis) -> bool:
+    """Return whether a hypothesis has times for another number of words than its text has."""
+    return len(hypothesis.times) not in (0, len(hypothesis.text.split()))
 
 
 def _is_plain(hypothesis: Hypothesis) -> bool:
