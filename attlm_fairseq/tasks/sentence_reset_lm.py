@@ -144,6 +144,11 @@ class SentenceResetLMTask(FairseqTask):
                 f"--pointer-loss {self._pointer_loss} has no effect without --criterion lm_cross_entropy: give that criterion, or leave "
                 "--pointer-loss out"
             )
+        if getattr(cfg, "teacher_weight", None) == 1 and self._pointer_loss:
+            raise InputError(
+                f"--pointer-loss {self._pointer_loss} has no effect with --teacher-weight 1, which leaves nothing of the loss with the words "
+                "of the text: leave --pointer-loss out, or give a smaller weight"
+            )
         if self.trains:
             refuse_metric(self.cfg, cfg, self.perplexities)
         criterion = super().build_criterion(cfg, from_checkpoint)

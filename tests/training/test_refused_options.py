@@ -135,6 +135,10 @@ ADAPTIVE = ["--output-layer", "adaptive", "--adaptive-cutoffs", "5,9", "--decode
             ["--arch", "pointer_lstm_lm", "--criterion", "cross_entropy", "--pointer-loss", "0.5"],
             ["--pointer-loss 0.5 has no effect", "--criterion lm_cross_entropy"],
         ),
+        (
+            ["--arch", "pointer_lstm_lm", *OURS, "--pointer-loss", "0.5", "--teacher", "lm.pt", "--teacher-weight", "1"],
+            ["--pointer-loss 0.5 has no effect with --teacher-weight 1"],
+        ),
         (["--arch", "attentive_lstm_lm", *OURS, "--attention-entropy", "nan"], ["--attention-entropy nan: expected a number"]),
         (["--arch", "plain_lstm_lm", *OURS, "--decoder-layers", "0"], ["--decoder-layers 0: expected a whole number, at least 1"]),
         (["--arch", "plain_lstm_lm", *OURS, "--cut-sentences", "-3"], ["--cut-sentences -3"]),
