@@ -127,7 +127,7 @@ class TranslationDecoder(IncrementalDecoder):
             # the decoder's own first state has no effect, but a gradient of 0, without which training on several GPUs would stop;
             # the others are sums over words: before the first word they are empty
             recurrent = (recurrent[0] + 0 * empty.recurrent[0], *empty.recurrent[1:])
-        return LanguageModelState(recurrent, empty.memory)
+        return LanguageModelState(self.model.recurrence.updated_state(recurrent), empty.memory)
 
 
 @register_model("attentive_lstm", dataclass=AttentiveLSTMTranslationConfig)

@@ -193,6 +193,10 @@ class LanguageModel(nn.Module):
         nothing = self.embedding.weight.new_zeros(batch, self.recurrence.hidden_size)
         return LanguageModelState(self.recurrence.initial(batch), self.reader.empty_memory(nothing))
 
+    def updated_state(self, state: LanguageModelState) -> LanguageModelState:
+        """Return the state after the weights have changed: products with them that it keeps for speed are computed again."""
+        return LanguageModelState(self.recurrence.updated_state(state.recurrent), self.reader.updated_memory(state.memory))
+
     def step(self, tokens: Tensor, state: LanguageModelState) -> tuple[Tensor, LanguageModelState]:
         """Return the logits (B, V) of the next token and the new state, given tokens (B,) and the state before them."""
         features, read, state = self.step_features(self.inputs(tokens), state)

@@ -304,7 +304,7 @@ class NeuralScorer(Scorer):
         later = copy.copy(self)
         later.models = tuple(models)
         pairs = zip(models, self.states(), strict=True)
-        states = [state._replace(memory=member.model.reader.updated_memory(state.memory)) for member, state in pairs]
+        states = [member.model.updated_state(state) for member, state in pairs]
         later._before = {self.compute.arithmetic: states}
         later._scoring = {}
         return later

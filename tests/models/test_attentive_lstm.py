@@ -72,6 +72,20 @@ def test_an_average_over_words_begins_without_words():
     assert all(map(torch.equal, state[1:], empty[1:]))
 
 
+def test_the_key_of_a_first_state_is_its_product():
+    """LSTMN: ``W_h h_0``, with a gradient of ``W_h`` also if no target has more than one word."""
+    model = make_model(decoder_family="lstmn_lm")
+    source, lengths, target = batch()
+    encoded = model.encoder(source, lengths)
+    recurrence, (_, keys, values, _) = model.decoder.model.recurrence, model.decoder.first_state(encoded).recurrent
+    for depth, layer in enumerate(recurrence.layers):
+        expected = values[:, :, depth, : recurrence.hidden_size] @ layer.state_keys.weight.t()
+        assert expected.abs().max() > 1e-4
+        torch.testing.assert_close(keys[:, :, depth], expected, rtol=0, atol=1e-12)
+    model.decoder(target[:, :1], encoded)[0].sum().backward()
+    assert all(parameter.grad is not None for parameter in recurrence.parameters())
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
 def test_steps_are_the_full_pass_also_when_rows_move(family):

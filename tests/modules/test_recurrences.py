@@ -72,6 +72,29 @@ def test_states_move_by_rows(recurrence):
         LanguageModelState.cat([state, later])
 
 
+@pytest.mark.parametrize("options", [{}, {"decoder_top_size": 4}], ids=["one size", "two sizes"])
+@pytest.mark.parametrize("recurrence", RECURRENCES)
+@torch.no_grad()
+def test_a_state_after_a_change_of_weights(recurrence, options):
+    """With the same weights it is the same; with others, products that it keeps are those of the new weights, and the rest stays."""
+    model, tokens = over(recurrence, "combined", **options), sentences(count=3, longest=5)
+    state = model.state_after(tokens, model.initial_state(3))
+    torch.testing.assert_close(tuple(model.updated_state(state)), tuple(state), rtol=0, atol=1e-12)
+    model.initialise(0.5)
+    changed = model.updated_state(state)
+    kept = [torch.equal(part, before) for part, before in zip(changed.recurrent, state.recurrent, strict=True)]
+    if recurrence != "lstmn":
+        assert all(kept)
+        return
+    assert kept == [True, False, True, True] * (1 + len(options))
+    parts = [model.recurrence.lower, model.recurrence.top] if options else [model.recurrence]
+    for number, of_part in enumerate(parts):
+        _, keys, values, _ = changed.recurrent[4 * number : 4 * number + 4]
+        for depth, layer in enumerate(of_part.layers):
+            expected = values[:, :, depth, : of_part.hidden_size] @ layer.state_keys.weight.t()
+            torch.testing.assert_close(keys[:, :, depth], expected, rtol=0, atol=1e-12)
+
+
 def exact_and_rounded(model: LanguageModel) -> list[torch.Tensor]:
     """The features after two steps, with products in float32 and in bfloat16."""
     found = []

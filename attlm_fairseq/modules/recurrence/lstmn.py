@@ -100,6 +100,11 @@ class LSTMN(SteppedLayers):
         parts = zip(reads.chunk(len(self.layers), dim=1), keys.unbind(2), values.unbind(2), strict=True)
         return [(*part, present) for part in parts]
 
+    def updated_state(self, state: State) -> State:
+        reads, keys, values, present = state
+        layers = zip(cast("Sequence[LSTMNLayer]", self.layers), values[..., : self.hidden_size].unbind(2), strict=True)
+        return reads, torch.stack([layer.state_keys(states).to(keys.dtype) for layer, states in layers], dim=2), values, present
+
     def weights(self, embedded: Tensor, before: State) -> Tensor:
         """Return the weights (B, T, M + T - 1) of the top layer; those of the memory's slots come first."""
         sequence, states = embedded, self.split(before)

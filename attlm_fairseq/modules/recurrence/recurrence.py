@@ -74,6 +74,10 @@ class Recurrence(Protocol):
         """Return the output (B, H) and the new state, given ``inputs`` (B, K), which are overwritten, and the state before."""
         ...
 
+    def updated_state(self, state: State) -> State:
+        """Return the state after the weights have changed: products with them that it keeps for speed are computed again."""
+        ...
+
     def bfloat16_steps(self) -> Bfloat16Recurrence:
         """Return a copy for scoring with matrix products in bfloat16. Its weights are rounded once, here."""
         ...
@@ -85,12 +89,15 @@ def with_layers_below(outputs: Sequence[Tensor], below: Sequence[int]) -> Tensor
 
 
 class NoAttention:
-    """Base of the recurrences that do not attend to anything themselves."""
+    """Base of the recurrences that do not attend to anything themselves, and keep no products in their state."""
 
     columns: ClassVar[Columns | None] = None
 
     def weights(self, embedded: Tensor, before: State) -> None:
         """Return None."""
+
+    def updated_state(self, state: State) -> State:
+        return state
 
 
 class Bfloat16Recurrence(Protocol):

@@ -78,6 +78,10 @@ class TwoSizes(nn.Module):
     def inputs(self, embedded: Tensor) -> Tensor:
         return self.lower.inputs(embedded)
 
+    def updated_state(self, state: State) -> State:
+        of_lower, of_top = self.split(state)
+        return *self.lower.updated_state(of_lower), *self.top.updated_state(of_top)
+
     def step(self, inputs: Tensor, before: State) -> tuple[Tensor, State]:
         of_lower, of_top = self.split(before)
         outputs, of_lower = self.lower.step(inputs, of_lower)
