@@ -146,8 +146,8 @@ class SentenceResetLMTask(FairseqTask):
             )
         if getattr(cfg, "teacher_weight", None) == 1 and self._pointer_loss:
             raise InputError(
-                f"--pointer-loss {self._pointer_loss} has no effect with --teacher-weight 1, which leaves nothing of the loss with the words "
-                "of the text: leave --pointer-loss out, or give a smaller weight"
+                f"--pointer-loss {self._pointer_loss} has no effect with --teacher-weight 1, which leaves nothing of the loss with the "
+                "words of the text: leave --pointer-loss out, or give a smaller weight"
             )
         if self.trains:
             refuse_metric(self.cfg, cfg, self.perplexities)
