@@ -10,6 +10,7 @@ from os import fspath
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError, require_type, require_whole_number
+from attlm_fairseq.files import refuse_filled, whole_folder
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections import learn_corrections as learn
@@ -216,8 +217,6 @@ def jackknife(
         if len(of_folds) != folds:
             raise InputError(f"the LM {name!r} has {len(of_folds)} files, expected one for each of the {folds} folds, in their order")
     fold_of = folds_of(read, folds, groups=groups_of(read, options.folds_by))
-    if options.texts is not None:
-        _write_texts(read, list(splits(fold_of)), Path(options.texts), steps)
     numbers = iter(range(folds))
 
     def learned(others: list[NbestList]) -> Callable[[list[NbestList]], list[NbestList]]:
@@ -233,7 +232,12 @@ def jackknife(
             expanded = list(expander.expand_all(held_out, corrections or 0)) if expander else held_out
             return _scored(expanded, run_config(lms=of_fold, text=steps if steps.steps else None))
 
-    return by_folds(read, fold_of, learned)
+    if options.texts is not None:
+        refuse_filled(fspath(options.texts))
+    found = by_folds(read, fold_of, learned)
+    if options.texts is not None:  # last, so that a command that fails leaves nothing in the way of the next one
+        _write_texts(read, list(splits(fold_of)), options.texts, steps)
+    return found
 
 
 def _scored(lists: Sequence[NbestList], run: RunConfig) -> list[NbestList]:
@@ -249,10 +253,10 @@ def _scored(lists: Sequence[NbestList], run: RunConfig) -> list[NbestList]:
     ]
 
 
-def _write_texts(lists: Sequence[NbestList], folds: Sequence[tuple[int, list[int], list[int]]], folder: Path, steps: TextPipeline) -> None:
-    from attlm_fairseq.files import whole_folder
-
-    with whole_folder(str(folder)) as place:
+def _write_texts(
+    lists: Sequence[NbestList], folds: Sequence[tuple[int, list[int], list[int]]], folder: FilePath, steps: TextPipeline
+) -> None:
+    with whole_folder(fspath(folder)) as place:
         for fold, others, _ in folds:
             lines = (" ".join(steps.words(text)) for i in others for text in lists[i].references)
             (place / f"fold{fold}.txt").write_text("".join(f"{line}\n" for line in lines if line), encoding="utf-8")

@@ -35,9 +35,9 @@ class DecisionChoice:
         Raises:
             InputError: there is no such rule, a scale is given but nothing has it, or a text step lacks a file or a package.
         """
-        configured, changed = run.decision, run.weights | self.weights
+        configured, changed, weighted = run.decision, run.weights | self.weights, run.with_weights(self.weights)
         rule = configured.rule if self.rule is None else self.rule
-        if self.scale is not None and rule == "max" and not (of_words and run.confidence is None):
+        if self.scale is not None and rule == "max" and not (of_words and weighted.confidence is None):
             if of_words:
                 raise InputError("--scale has no effect: confidences have the scale in [confidence] of the configuration")
             raise InputError(
@@ -65,4 +65,4 @@ class DecisionChoice:
             elif tuned is None or changed != run.weights:
                 option = "--consensus" if rule == "consensus" else f"--mbr {rule.removeprefix('mbr-')}"
                 note(f"note: scale {scale:g} was not tuned for these weights: `attlm tune {option}` finds one, --scale sets it")
-        return replace(run.with_weights(self.weights), decision=decision)
+        return replace(weighted, decision=decision)

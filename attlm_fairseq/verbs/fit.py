@@ -99,8 +99,9 @@ class Fitted:
         for name, adaptation in self.adaptations.items():
             from attlm_fairseq.scoring.dynamic_evaluation import write_adaptation
 
-            write_adaptation(_adaptation_path(path, name), adaptation)
-            note(f"wrote {Path(path).with_name(_adaptation_path(path, name).name)}")
+            where = _adaptation_path(path, name)
+            write_adaptation(where, adaptation)
+            note(f"wrote {where.name if is_stream(str(path)) else Path(path).with_name(where.name)}")
         self._write(path, command)
 
     def _write(self, path: FilePath, command: str | None) -> None:
@@ -417,8 +418,10 @@ def _best_adaptation(lm: LMSpec, fitting: _Fitting, text: TextPipeline) -> Adapt
 
 def _adaptation_path(path: FilePath, name: str) -> Path:
     """Return where the adaptation of an LM goes: its name begins as that of the configuration, so that each has its own."""
+    if is_stream(str(path)):
+        return Path(f"{name}.adaptation").absolute()
     config = Path(path).absolute()
-    return config.with_name(f"{name}.adaptation" if is_stream(str(path)) else f"{config.stem}.{name}.adaptation")
+    return config.with_name(f"{config.stem}.{name}.adaptation")
 
 
 def _ppl(documents: Sequence[Events]) -> float:

@@ -17,6 +17,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import shown_output
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.exposure import SAMPLE
+from attlm_fairseq.nbest.features.lm_features import is_lm_feature
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import write_config
 from attlm_fairseq.scoring import text_file
@@ -206,7 +207,8 @@ def _note_doubts(iterations: Sequence[EMIteration], events: _Events, left_out: i
 
 
 def with_mixture(config: RunConfig, name: str) -> tuple[LMSpec, RunConfig]:
-    """Return an equal-weight mixture of all LMs, and the configuration with it and without its members' rescoring weights.
+    """Return an equal-weight mixture of all LMs, and the configuration with it, without the rescoring weights of its members and of
+    their features.
 
     Raises InputError if there are fewer than two LMs, or if one of them has the name.
     """
@@ -218,5 +220,6 @@ def with_mixture(config: RunConfig, name: str) -> tuple[LMSpec, RunConfig]:
         raise InputError(f"{name!r} is one of the LMs already: name the mixture with --name")
     mixture = replace(old, mixture=tuple((lm.name, 1.0 / len(members)) for lm in members))
     others = tuple(lm for lm in config.lms if lm.name != name)
-    kept = {key: value for key, value in config.weights.items() if key not in {lm.name for lm in members}}
-    return mixture, replace(config, lms=(*others, mixture), weights=kept)
+    names = [lm.name for lm in members]
+    gone = {key for key in config.weights if key in names or (is_lm_feature(key, [*names, name]) and not is_lm_feature(key, [name]))}
+    return mixture, replace(config.without_weights(gone), lms=(*others, mixture))

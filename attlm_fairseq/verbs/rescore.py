@@ -190,6 +190,7 @@ def rescore_opened(
     cache = ScoreCache.of_output(os.fspath(output.path), run, run.devices[0], features) if output and resumes else ScoreCache(None)
     decider = ListDecider(run, features, writer.confidence)
     run = replace(run, candidates=run.candidates.noted()) if run.adds_candidates else run
+    signatures: dict[str, Mapping[str, Any]] = {}
     with cache.telling_how_to_continue():
         context, read = with_context(run, lists)
         sample: list[str] = []
@@ -197,9 +198,8 @@ def rescore_opened(
         with scoring(run, features, on_progress, cache, context, loaded) as rescorer:
             # closed if deciding or writing fails: whoever keeps the exception would keep the scores' file locked
             with contextlib.closing(rescorer.score(rescorer.workers.expand(read))) as scored:
-                writer.write(decider.decide_all(scored))
+                writer.write(_then(decider.decide_all(scored), lambda: signatures.update(rescorer.workers.signatures())))
             cache.finish()
-            signatures = rescorer.workers.signatures()
     warn_of_other_lms(run, signatures)
     warn_of_other_candidates(run)
     hint_at_clauses(sample, run.decision)
@@ -214,6 +214,12 @@ def rescore_opened(
         record=record,
         conversations=rescorer.conversations,
     )
+
+
+def _then(lists: Iterable[NbestList], act: Callable[[], object]) -> Iterator[NbestList]:
+    """Yield the lists, then act: an output appears only after that. Signatures raise InputError for a file that has changed."""
+    yield from lists
+    act()
 
 
 def _sampled(lists: Iterable[NbestList], sample: list[str]) -> Iterator[NbestList]:

@@ -159,10 +159,14 @@ def require_weights(run: RunConfig) -> list[str]:
     return features
 
 
+IDENTITY = ("sha256", "weights", "ensemble weights")
+"""The names in a signature that tell an LM apart from another: its files, and the weights of the members of mixtures and ensembles."""
+
+
 def warn_of_other_lms(run: RunConfig, signatures: Mapping[str, Mapping[str, Any]]) -> None:
-    """Warn if the weights were tuned with other files of an LM than those that are loaded now."""
+    """Warn if the weights were tuned with other files of an LM, or another mixture of LMs, than those that are loaded now."""
     for name, before in run.tuned_with.items():
-        known, now = _hashes(before), _hashes(signatures.get(name, {}))
+        known, now = _identity(before), _identity(signatures.get(name, {}))
         if run.weights.get(name) and known and now and known != now:
             where = f" of {run.path}" if run.path is not None else ""
             note(f"WARNING: {name} is not the LM that its weight{where} was tuned with: tune again, or use the files of that time")
@@ -199,13 +203,13 @@ def warn_of_replaced_lm(spec: CandidateSpec, digests: Mapping[str, str]) -> None
         )
 
 
-def _hashes(signature: object, within: bool = False) -> list[str]:
-    """Return the SHA-256 digests that a signature has under ``sha256``, in it or in the signatures of its members."""
+def _identity(signature: object, within: bool = False) -> list[str]:
+    """Return what a signature has under the names ``IDENTITY``, in it or in the signatures of its members."""
     if isinstance(signature, Mapping):
-        return [digest for name, value in sorted(signature.items()) for digest in _hashes(value, within or name == "sha256")]
+        return [value for name, of_name in sorted(signature.items()) for value in _identity(of_name, within or name in IDENTITY)]
     if isinstance(signature, list | tuple):
-        return [digest for value in signature for digest in _hashes(value, within)]
-    return [str(signature)] if within else []
+        return [value for one in signature for value in _identity(one, within)]
+    return [f"{signature:.6g}" if isinstance(signature, float) else str(signature)] if within else []
 
 
 def hint_at_tokenizer(references: Iterable[Sequence[str]], metric: Metric, rules: Sequence[str] = ()) -> None:

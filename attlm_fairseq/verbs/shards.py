@@ -99,7 +99,8 @@ def rescore_shards(
     call. There are as many actors as ``config`` has devices, at most one for each file. With ``"cuda"`` each has its own GPU.
 
     Args:
-        files: a folder with a file for each shard, a pattern such as ``lists/*.jsonl``, or paths.
+        files: a folder with a file for each shard, a pattern such as ``lists/*.jsonl``, or paths. Of a folder or pattern, ``output``
+            is left out.
         output: the folder, which may have outputs of an earlier call: these files are not rescored.
         config: LMs, text steps, weights, decision and devices: a RunConfig or the path of an ``attlm.toml``.
         format: the format of all files. Default: recognised by their content.
@@ -117,7 +118,7 @@ def rescore_shards(
         raise InputError(f"{', '.join(here)}: an LM that is an object lives in this process; name its file to use it in others")
     require_weights(run)
     require_context(run)
-    shards_given = find_shards(os.fspath(files)) if isinstance(files, str | os.PathLike) else [os.fspath(file) for file in files]
+    shards_given = _files(files, Path(output))
     if not shards_given:
         raise InputError("there are no files to rescore")
     todo = _unfinished(shards_given, Path(output), run)
@@ -144,6 +145,13 @@ def rescore_shards(
         Shard(row["path"], row["output"], row["lists"], row["error"], (*filter(None, row["notes"].split("\n")), *split))
         for row, split in zip(found, _split_conversations(found), strict=True)
     ]
+
+
+def _files(files: FilePath | Sequence[FilePath], output: Path) -> list[str]:
+    """Return the paths given, or what ``find_shards`` finds, but for the folder of the outputs."""
+    if not isinstance(files, str | os.PathLike):
+        return [os.fspath(file) for file in files]
+    return [file for file in find_shards(os.fspath(files)) if Path(file).absolute() != output.absolute()]
 
 
 def _unfinished(files: Sequence[str], output: Path, config: RunConfig) -> list[dict[str, str]]:

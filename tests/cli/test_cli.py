@@ -280,6 +280,7 @@ def test_oov_policies(folder):
     assert scores("--oov", "lm=spread:100") == pytest.approx([spread[0], plain[1]], abs=1e-5)
     penalty = scores("--oov", "penalty:-1", "--oov", "kenlm=unk")
     assert penalty[1] == plain[1]
+    assert scores("--oov", "kenlm=unk", "--oov", "penalty:-1") == penalty
     assert "lm gives unknown words a fixed penalty" in run("ppl", "text", "--lm", "lm.pt", "--oov", "penalty:-1").stderr
     assert "'often' is not an OOV policy" in refused("score", "text", "--kenlm", "lm.arpa", "--oov", "often")
 

@@ -198,6 +198,10 @@ def test_jackknifed_lists_have_scores_that_have_not_seen_them(folder: Path) -> N
     assert sorted(path.name for path in (folder / "texts").iterdir()) == ["fold0.txt", "fold1.txt", "fold2.txt"]
     run("tune", "j.jsonl", "--restarts", 1)
     assert "expected one for each of the 3 folds" in refused("jackknife", "train.json", "-o", "k.jsonl", "--folds", 3, "--lm", "n=lm.pt")
+    again = ("jackknife", "train.json", "-o", "k.jsonl", "--folds", 3, "--ngram", "", "--texts")
+    assert "texts: already exists; name a new folder" in refused(*again, "texts", *["--lm", "n=gone.pt"] * 3)
+    assert "gone.pt: there is no such file" in refused(*again, "more", *["--lm", "n=gone.pt"] * 3)
+    assert not Path("more").exists()
 
 
 def test_zero_is_a_weight_for_what_corrections_add(folder: Path) -> None:

@@ -217,8 +217,11 @@ def test_a_scale_of_confidences_alone(lists):
     for scale in (0, 0.5, 2):
         *_, word, confidence = run(*options, scale).stdout.split()
         assert (word, float(confidence)) == ("a", pytest.approx(1 / (1 + math.exp(-2 * scale)), abs=1e-5))
-    (lists / "attlm.toml").write_text("[confidence]\nscale = 1.0\ncoverage = 0.9\n")
+    expected = run(*options, 2).stdout
+    (lists / "attlm.toml").write_text("[confidence]\nscale = 1.0\ncoverage = 0.9\n[weights]\nam = 1.0\n")
     assert "confidences have the scale in [confidence] of the configuration" in refused(*options, 2, "--config", "attlm.toml")
+    other = (*options[:2], "--weight", "am=0.5", *options[4:], 4, "--config", "attlm.toml")
+    assert run(*other).stdout == expected  # [confidence] was fitted for other weights
 
 
 def test_eval_rescores_where_asked(lists):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from cli_runs import TEXT, folder, refused, run  # noqa: F401 - a fixture
 
 import attlm_fairseq as attlm
 from attlm_fairseq.messages import collected
+from attlm_fairseq.nbest.run.decoder_score import total_without_lms
 from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
+from attlm_fairseq.verbs.mixture import with_mixture
 
 LISTS = 20
 DRAW = random.Random(7)
@@ -97,6 +100,30 @@ def test_another_lm_than_that_of_the_weights_is_warned_of():
 
 
 @pytest.mark.usefixtures("folder")
+def test_a_mixture_leaves_nothing_of_its_members_weights_and_another_one_is_warned_of():
+    """The weights of its features (and confidences fitted for them) go, too."""
+    tune = ("tune", write("lists"), "--folds", 0, "--restarts", 1)
+    run(*tune, "--kenlm", "a=lm.arpa", "--lm", "b=lm.pt", "--confidence")
+    given = {"a": 0.1, "b": 0.2, "a_oov": -0.3, "b_tokens": 0.4, "a_minus_b": 0.5, "mix_oov": 0.7, "score": 0.6}
+    config = attlm.run_config("attlm.toml")
+    config = replace(config, weights=given)
+    _, mixed = with_mixture(config, "mix")
+    assert mixed.weights == {"mix_oov": 0.7, "score": 0.6}
+    assert config.confidence is not None
+    assert mixed.confidence is None
+    assert mixed.tuned_on == config.tuned_on != ""
+    assert with_mixture(replace(config, weights={"a": 1.0}), "mix")[1].tuned_on == ""
+    run("mix", "text")
+    for name in ("a", "b"):
+        assert f"{name}_" not in "".join(attlm.run_config("attlm.toml").weights)
+    run(*tune)
+    Path("attlm.toml").write_text(re.sub(r"(?m)^mix = [-.\d]+$", "mix = 0.5", Path("attlm.toml").read_text()))
+    warning = "WARNING: mix is not the LM that its weight of attlm.toml was tuned with"
+    assert warning not in run("rescore", "lists", "-o", "out").stderr
+    assert warning in run("rescore", "lists", "--mixture", "mix=a:0.01,b:0.99", "-o", "out").stderr
+
+
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(("command", "joins"), [("tune", True), ("rescore", True), ("score", False)])
 def test_several_files_for_a_command_of_one_are_told_how_to_join(command, joins):
     told = run(command, "dev.json", "dev.json", code=2).stderr
@@ -114,6 +141,35 @@ def test_one_list_has_no_interval():
 
 def write_lists(lists, path: str = "lists") -> None:
     Path(path).write_text("".join(json.dumps(nbest) + "\n" for nbest in lists))
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("options", [("--context", "all", "--unigram-cache", "kenlm=100:0.5"), ("--only-close", "kenlm=4")])
+def test_features_of_the_lms_in_the_lists_are_no_scores_of_the_decoder(options):
+    """An earlier run has written ``kenlm_oov``: the decoder's score has weight 1 wherever it counts."""
+    lms = ("--kenlm", "lm.arpa", "--weight", "kenlm=0.3")
+    run("rescore", write("lists", lambda place: -1.5 * place - 1), *lms, "--weight", "kenlm_oov=-1", "-o", "once")
+    assert "kenlm_oov" in Path("once").read_text()
+    told = run("rescore", "once", *lms, *options, "-o", "implied").stderr
+    assert "score, the decoder's own score, has weight 1" in told
+    run("rescore", "once", *lms, *options, "--weight", "score=1", "-o", "given")
+    assert Path("implied").read_bytes() == Path("given").read_bytes()
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_decoders_score_counts_in_what_could_change_a_decision():
+    run("rescore", write("lists"), "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--weight", "kenlm_oov=-1", "-o", "once")
+    [*_, nbest] = attlm.read_nbest("once")
+    config = attlm.run_config(lms={"kenlm": "lm.arpa"}, weights={"kenlm": 1.0, "kenlm_oov": -1.0})
+    assert total_without_lms(nbest, config) == [-1.0, -2.5, -4.0]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), -1e300])
+def test_a_score_that_only_close_goes_by_is_a_number(score):
+    close = {"lm": attlm.LMSpec.of("lm.arpa", only_close=3.0)}
+    with pytest.raises(attlm.InputError, match=r"score 'am' is .*, expected a number from"):
+        attlm.rescore([[("a cat", {"am": score}), ("the cat", {"am": -1.0})]], close, {"lm": 1.0, "am": 1.0})
 
 
 @pytest.mark.usefixtures("folder")

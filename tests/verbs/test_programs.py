@@ -289,6 +289,17 @@ def test_the_hash_is_that_of_the_file_that_was_loaded(folder):
     assert lm.signature()["sha256"] == sha256(Path("lm.arpa"))
 
 
+def test_nothing_is_written_if_an_lm_changes_while_lists_are_rescored(folder):
+    shutil.copy("lm.arpa", "moving.arpa")
+
+    def change(_: int) -> None:
+        Path("moving.arpa").write_text(Path("lm.arpa").read_text() + "\n")
+
+    with pytest.raises(attlm.InputError, match=r"moving\.arpa: has changed since it was loaded"):
+        attlm.rescore("dev.json", {"lm": "moving.arpa"}, {"lm": 1.0}, output="out", on_progress=change)
+    assert not Path("out").exists()
+
+
 def test_scores_of_other_libraries(folder):
     for number in (np.float32(-1.5), np.float64(-1.5), np.int64(-1), torch.tensor(-1.5)):
         [nbest] = attlm.rescore([[("the cat", number), ("a cat", {"am": number, "score": number})]], weights={"score": 1.0}).lists

@@ -22,7 +22,7 @@ from attlm_fairseq.nbest.run import rescoring
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
-from attlm_fairseq.verbs.shards import Shard, ShardRescorer, _require_settings, _settings_of, find_shards, rescore_shards
+from attlm_fairseq.verbs.shards import Shard, ShardRescorer, _files, _require_settings, _settings_of, find_shards, rescore_shards
 
 WORDS = [f"w{number}" for number in range(40)]
 SMALL = 3000  # characters of a block
@@ -115,6 +115,12 @@ def test_outputs_of_other_settings_are_not_taken_for_those_of_a_run(shards, monk
         _require_settings(out, settings)
     (out / ".attlm-settings.json").unlink()
     _require_settings(out, settings)  # outputs of older versions have none
+
+
+def test_outputs_within_the_folder_of_the_files_are_not_rescored(shards):
+    (shards / "in" / "out").mkdir()
+    for files in ("in", "in/*", shards / "in"):
+        assert [Path(file).name for file in _files(files, Path("in/out"))] == ["bad", "one", "two"]
 
 
 def test_the_folder_of_the_files_is_no_output(tmp_path, monkeypatch):

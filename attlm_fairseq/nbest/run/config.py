@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -115,8 +115,14 @@ class RunConfig:
         What the weights were tuned on and with is kept if at least one tuned weight is still in use or all are unchanged, ``confidence``
         only if all weights are unchanged.
         """
-        changed = self.weights | dict(weights)
-        in_use = changed == self.weights or any(value and changed[name] == value for name, value in self.weights.items())
+        return self._with_all_weights(self.weights | dict(weights))
+
+    def without_weights(self, names: Collection[str]) -> RunConfig:
+        """Return the run without the weights of these names. What belongs to the weights is kept as by ``with_weights``."""
+        return self._with_all_weights({name: value for name, value in self.weights.items() if name not in names})
+
+    def _with_all_weights(self, changed: dict[str, float]) -> RunConfig:
+        in_use = changed == self.weights or any(value and changed.get(name) == value for name, value in self.weights.items())
         confidence = self.confidence if changed == self.weights else None
         forgotten: dict[str, Any] = {} if in_use else {"tuned_on": "", "tuned_with": {}, "candidates_tuned_with": {}}
         return replace(self, weights=changed, confidence=confidence, **forgotten)

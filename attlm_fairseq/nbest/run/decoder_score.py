@@ -130,7 +130,7 @@ def distances_from_best(nbest: NbestList, lms: Collection[str], keep_incomplete:
         keep_incomplete: a list in which a hypothesis lacks the score has distances of 0.
 
     Raises:
-        InputError: the list has no score of its own, or it is unclear which score is the decoder's.
+        InputError: the list has no score of its own, it is unclear which score is the decoder's, or one is not a number.
     """
     own = _own_scores(nbest, lms)
     own = [name for name in own if name not in (*CANDIDATE_SCORES, CORRECTOR)] or own  # candidates have joined the list already
@@ -142,8 +142,8 @@ def distances_from_best(nbest: NbestList, lms: Collection[str], keep_incomplete:
         raise nbest.error(
             f"list {nbest.id!r}: --only-close goes by the decoder's own score, expected one score for each hypothesis, found {found}"
         )
-    best = max(hypothesis.scores[name] for hypothesis in nbest.hypotheses)
-    return [best - hypothesis.scores[name] for hypothesis in nbest.hypotheses]
+    scores = features(nbest, [name])[:, 0]
+    return (scores.max() - scores).tolist()
 
 
 def total_without_lms(nbest: NbestList, config: RunConfig) -> list[float]:
@@ -159,6 +159,6 @@ def total_without_lms(nbest: NbestList, config: RunConfig) -> list[float]:
 
 
 def _own_scores(nbest: NbestList, replaced: Collection[str]) -> list[str]:
-    """Return the scores that came with a list, but for those that the LMs of this run replace."""
+    """Return the scores that came with a list, but for those that the LMs of this run replace, and their features."""
     names = dict.fromkeys(name for hypothesis in nbest.hypotheses for name in hypothesis.scores)
-    return [name for name in names if name not in {*replaced, *COMPUTED}]
+    return [name for name in names if name not in {*replaced, *COMPUTED} and not is_lm_feature(name, replaced)]

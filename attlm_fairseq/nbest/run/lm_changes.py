@@ -98,6 +98,8 @@ def with_lm_changes(
 ) -> RunConfig:
     """Return the run with these changes of its LMs by options of the command line. ``changes``: by the fields of ``LM_CHANGES``.
 
+    A value for one LM wins over a value for all, in any order.
+
     Raises:
         InputError: a change fits no LM, text steps are given twice, the file of an LM cannot be read, the name of a mixture is not
             allowed or is that of another LM, a member of a mixture is not an LM, or ensemble weights do not fit exactly one ensemble.
@@ -116,7 +118,7 @@ def with_lm_changes(
         else:
             LMChange("text").apply(lms, name, steps, "--text")
     for change in LM_CHANGES:
-        for name, value in changes.get(change.field, ()):
+        for name, value in sorted(changes.get(change.field, ()), key=lambda named: named[0] is not None):  # a name wins in any order
             change.apply(lms, name, value, f"--{change.field.replace('_', '-')}")
     return replace(run, lms=tuple(lms.values()))
 
