@@ -64,7 +64,7 @@ def make_translation_model(task: TranslationTask, size: int, layers: int) -> Tra
 def decode(generator: torch.nn.Module, model: torch.nn.Module, sentences: int) -> tuple[list[list[int]], float]:
     """Return the best hypothesis of each sentence, and the tokens per second."""
     random = torch.Generator().manual_seed(1)
-    source = torch.randint(4, 1000, (sentences, 20), generator=random)
+    source = torch.randint(4, min(1000, model.encoder.embed_tokens.num_embeddings), (sentences, 20), generator=random)
     source[:, -1] = 2
     sample = {"id": torch.arange(sentences), "net_input": {"src_tokens": source, "src_lengths": torch.full((sentences,), 20)}}
     started = time.process_time()

@@ -135,6 +135,7 @@ def make_fairseq(folder: Path, words: Sequence[str], vocabulary: int) -> TokenLM
     assert "transformer_lm" in ARCH_CONFIG_REGISTRY
     torch.manual_seed(1)
     names = ("source_dictionary", "target_dictionary", "dictionary", "output_dictionary")
+    (folder / "lm.pt").touch()  # only its hash is asked for
     return FairseqTokenLM(TransformerLanguageModel.build_model(config, Namespace(**dict.fromkeys(names, dictionary))), folder / "lm.pt")
 
 

@@ -20,7 +20,10 @@ begin() {
         find . -mindepth 1 -maxdepth 1 ! -name lock -exec rm -rf {} +
     fi
     mkdir -p logs "done"
-    trap 'echo; echo "interrupted; the same command continues with step $number"; exit 130' INT
+    local again="the same command"
+    [[ $# -eq 0 ]] || again="the same command without --fresh"
+    # shellcheck disable=SC2064 # `again` is of now, `number` of then
+    trap "echo; echo \"interrupted; $again continues with step \$number\"; exit 130" INT
 }
 
 # need PROGRAM ..: stops if one is not on PATH.
@@ -195,4 +198,13 @@ same_inputs() {
         exit 2
     fi
     echo "$sum" >"$name"
+}
+
+# same_settings NAME=VALUE ..: stops where what is in this folder was made with other settings, which the file `settings` keeps.
+same_settings() {
+    if [[ -e settings && $(<settings) != "$*" ]]; then
+        echo "run.sh: $PWD was made with $(<settings), not $*: remove it to start over, or choose another folder with WORK=" >&2
+        exit 2
+    fi
+    echo "$*" >settings
 }

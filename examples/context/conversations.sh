@@ -16,6 +16,7 @@ if [ ! -e "$quickstart/test.jsonl" ]; then
     exit 2
 fi
 
+same_inputs quickstart.cksum "$quickstart"/{train,dev,test}.txt "$quickstart"/{dev,test}.jsonl "$quickstart/lm.arpa"
 step topics train.txt "the quickstart's texts, by document" \
     "python ../topics.py $quickstart ."
 step binarise data "fairseq's dictionary and binary data" \

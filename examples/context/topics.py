@@ -1,6 +1,6 @@
 """Split the quickstart's texts into documents: one per help topic or module.
 
-usage: topics.py QUICKSTART_WORK OUTPUT      (the folder that examples/quickstart/run.sh fills, and an existing folder)
+usage: topics.py QUICKSTART_WORK OUTPUT      (the folder that examples/quickstart/run.sh fills, and another one)
 
 Writes train.txt, dev.txt and test.txt with a blank line between documents. dev.documents and test.documents name the
 document of each list, for `--context file:`.
@@ -28,6 +28,9 @@ def document_of_sentence() -> dict[str, dict[str, str]]:
 
 
 def main(quickstart: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if folder.samefile(quickstart):
+        sys.exit("topics.py: OUTPUT is the folder of the quickstart, whose texts would be replaced: name another folder")
     names = document_of_sentence()
     for split in corpus.SPLITS:
         sentences = (quickstart / f"{split}.txt").read_text(encoding="ascii").splitlines()

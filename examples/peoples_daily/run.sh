@@ -14,7 +14,8 @@ export SYSTEMS=${SYSTEMS:-plain none independent tied complementary entropy}
 work=${WORK:-$here/work}
 enter "$work"
 
-same_inputs archive.cksum "$archive" <(echo "${PARAGRAPHS:-all}")
+same_inputs inputs.cksum "$archive"
+same_settings "PARAGRAPHS=${PARAGRAPHS:-all}"
 [ -e text/words/unknown ] || python "$here/prepare.py" "$archive" text ${PARAGRAPHS:+"$PARAGRAPHS"}
 for units in characters words; do
     echo "== $units"

@@ -27,10 +27,19 @@ def sentences(tokenizer: PunktSentenceTokenizer, paragraph: str) -> list[str]:
     return [paragraph[begin:end].strip() for begin, end in pairwise([0, *starts, len(paragraph)])]
 
 
+def text_of(folder: Path, split: str) -> Path:
+    for path in (folder / f"{split}.txt", folder / f"{split}.txt.gz"):
+        if path.is_file():
+            return path
+    sys.exit(f"split_sentences.py: {folder} has neither {split}.txt nor {split}.txt.gz")
+
+
 def main() -> None:
-    source, output = map(Path, sys.argv[1:3])
+    if len(sys.argv) != 3:
+        sys.exit("usage: split_sentences.py FOLDER OUTPUT")
+    source, output = map(Path, sys.argv[1:])
+    found = {split: text_of(source, split) for split in ("train", "valid", "test")}
     output.mkdir(parents=True, exist_ok=True)
-    found = {split: next(path for path in sorted(source.glob(f"{split}.txt*"))) for split in ("train", "valid", "test")}
     trainer = PunktTrainer()
     trainer.train("\n".join(paragraphs(found["train"])), finalize=True)
     tokenizer = PunktSentenceTokenizer(trainer.get_params())

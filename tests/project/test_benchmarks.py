@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import sys
 from pathlib import Path
@@ -164,6 +165,20 @@ def test_yardstick_keeps_to_the_options_of_what_is_trained(monkeypatch, tmp_path
     for other in (["--updates", "4"], ["--size", "8"], ["--train", "other.txt"]):
         with pytest.raises(SystemExit, match="was made with other options"):
             module.trained("attentive", module.parser("", updates=3).parse_args([*words, *other]))
+
+
+def test_lms_of_other_packages(monkeypatch, capsys, tmp_path):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    module = importlib.import_module("foreign_lms")
+    monkeypatch.setattr(module, "SIZE", 8)
+    lists = [{"id": f"u{n}", "hyps": ["a b c", "a b", "b c a"]} for n in range(3)]
+    (tmp_path / "lists").write_text("".join(json.dumps(line) + "\n" for line in lists))
+    monkeypatch.setattr(sys, "argv", ["foreign_lms.py", "--nbest", str(tmp_path / "lists"), "--lists", "2", "--vocabulary", "30"])
+    module.main()
+    _, *tables = capsys.readouterr().out.split("\n\n")
+    assert [table.split("\t")[0] for table in tables] == ["GPT-2", "fairseq transformer_lm"]
+    for table in tables:
+        assert [float(line.split("\t")[-1]) < 1e-5 for line in table.splitlines()[1:]] == [True] * 3
 
 
 def test_better_lms_are_trained_with_the_options_of_fairseq_and_measured(monkeypatch, tmp_path):

@@ -491,6 +491,11 @@ def test_an_interrupted_run_continues_with_the_step_it_was_in(run, how):
     assert calls == everything[everything.index(next(call for call in everything if STEPS[-1] in call)) :]
 
 
+def test_an_interrupted_run_from_the_beginning_says_how_to_continue(run):
+    _, output, calls = run("--fresh", wait_at="ngram train.txt", how=signal.SIGINT)
+    assert f"interrupted; the same command without --fresh continues with step {len(calls)}" in output
+
+
 def test_what_was_made_before_an_interruption_of_older_outputs_is_made_again(run, tmp_path):
     """Killed between the end of one step and the beginning of the next, whose mark is from before."""
     run()
