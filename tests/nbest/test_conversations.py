@@ -158,6 +158,21 @@ def test_a_run_that_was_killed_within_a_conversation_goes_on_with_the_same_bytes
     assert not list(many_lists.glob("*.unfinished"))
 
 
+def test_a_run_does_not_continue_itself(many_lists, monkeypatch):
+    """Of conversations that begin alike, a later group finds the scores that the run itself has just kept."""
+    monkeypatch.setattr(conversations, "SIDE_BY_SIDE", 1)
+    lists = [nbest | {"id": f"{talk}-{place}"} for talk in range(3) for place, nbest in enumerate(some_lists(count=4, talks=1))]
+    write(many_lists / "alike.jsonl", lists)
+    scored = []
+    score = rescoring.Rescorer._scored
+    monkeypatch.setattr(rescoring.Rescorer, "_scored", lambda self, block, scores: scored.append(1) or score(self, block, scores))
+    written = []
+    write_turn = score_cache._write
+    monkeypatch.setattr(score_cache, "_write", lambda *arguments: written.append(1) or write_turn(*arguments))
+    assert "continued" not in run("rescore", "alike.jsonl", *OPTIONS, "-o", "out.jsonl").stderr
+    assert len(written) < len(scored)
+
+
 def test_scores_are_kept_for_the_texts_before_and_what_was_chosen_from_them(many_lists):
     """A run with other weights can choose other texts: the scores of the next turns are not its own."""
     first, second, third = attlm.read_nbest("in.jsonl")[:3]

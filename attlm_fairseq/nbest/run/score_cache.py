@@ -108,15 +108,16 @@ class ScoreCache:
             return
         identity = self._identity(workers)
         with self._opened(self.path) as database:
-            known = (self._with_known(database, identity, group) for group in groups)
+            continues = _holds(database)
+            known = (self._with_known(database, identity, group, continues) for group in groups)
             for found in workers.walk(known):
                 yield self._written(database, self.path, identity, found)
 
     def _identity(self, workers: Workers) -> str:
         return json.dumps([__version__, workers.signatures(), self._settings], sort_keys=True, default=str)
 
-    def _with_known(self, database: sqlite3.Connection, identity: str, group: Group) -> Group:
-        """Return the group with the scores of its first turns that the cache holds."""
+    def _with_known(self, database: sqlite3.Connection, identity: str, group: Group, continues: bool) -> Group:
+        """Return the group with the scores of its first turns that the cache holds: of a run that this one continues, or its own."""
         read: list[Turn] = []
         known: list[BlockScores] = []
         history, turns = History(), iter(group.turns)
@@ -127,7 +128,7 @@ class ScoreCache:
                 break
             known.append(scores)
             history.add(turn, group.chosen(turn, scores).values())
-        if known:
+        if known and continues:
             note(f"continued: the scores of {len(known)} turns of {len(group.choices)} conversations were there already")
         return replace(group, turns=chain(read, turns), known=known)
 
