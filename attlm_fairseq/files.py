@@ -324,10 +324,12 @@ def _locked(place: Path, path: str) -> Iterator[None]:
 
 
 def refuse_filled(path: str) -> Path:
-    """Return the folder that a path means. Raises InputError if it is a file or a folder that is not empty."""
+    """Return the folder that a path means. Raises InputError if it is a file or a folder that is not empty, or in no folder."""
     target = _led_to(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError("already exists; name a new folder", path=path)
+    if not target.parent.is_dir():
+        raise InputError("cannot be written: the folder that it is in does not exist", path=path)
     return target
 
 

@@ -200,10 +200,14 @@ same_inputs() {
     echo "$sum" >"$name"
 }
 
-# same_settings NAME=VALUE ..: stops where what is in this folder was made with other settings, which the file `settings` keeps.
+# same_settings MADE NAME=VALUE ..: stops where what is in this folder, MADE the first, was made with other settings, which the file `settings`
+# keeps.
 same_settings() {
-    if [[ -e settings && $(<settings) != "$*" ]]; then
-        echo "run.sh: $PWD was made with $(<settings), not $*: remove it to start over, or choose another folder with WORK=" >&2
+    local made=$1 held="other settings"
+    shift
+    [[ ! -e settings ]] || held=$(<settings)
+    if [[ ( -e $made || -e settings ) && $held != "$*" ]]; then
+        echo "run.sh: $PWD was made with $held, not $*: remove it to start over, or choose another folder with WORK=" >&2
         exit 2
     fi
     echo "$*" >settings

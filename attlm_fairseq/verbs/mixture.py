@@ -220,6 +220,10 @@ def with_mixture(config: RunConfig, name: str) -> tuple[LMSpec, RunConfig]:
         raise InputError(f"{name!r} is one of the LMs already: name the mixture with --name")
     mixture = replace(old, mixture=tuple((lm.name, 1.0 / len(members)) for lm in members))
     others = tuple(lm for lm in config.lms if lm.name != name)
-    names = [lm.name for lm in members]
-    gone = {key for key in config.weights if key in names or (is_lm_feature(key, [*names, name]) and not is_lm_feature(key, [name]))}
-    return mixture, replace(config.without_weights(gone), lms=(*others, mixture))
+    mixed = replace(config, lms=(*others, mixture))
+    of_lms, scored = ([lm.name for lm in lms] for lms in (mixed.lms, mixed.scored))
+
+    def is_of(key: str, names: list[str]) -> bool:
+        return key in names or is_lm_feature(key, names)
+
+    return mixture, mixed.without_weights({key for key in mixed.weights if is_of(key, of_lms) and not is_of(key, scored)})

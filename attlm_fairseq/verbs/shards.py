@@ -78,13 +78,17 @@ class ShardRescorer:
         return found | {"notes": "\n".join(notes)}
 
 
-def find_shards(pattern: str) -> list[str]:
-    """Return the files of a folder, or those that match a pattern, sorted. Hidden files are left out.
+def find_shards(pattern: str, output: Path | None = None) -> list[str]:
+    """Return the files of a folder, or those that match a pattern, sorted.
+
+    Hidden files are left out, and the folder ``output`` of an earlier call, or one that holds it.
 
     Raises:
         InputError: no file matches, or the folder has none.
     """
     files = sorted(glob.glob(f"{glob.escape(pattern)}/*" if Path(pattern).is_dir() else pattern))  # noqa: PTH207 - may be absolute
+    if output is not None:
+        files = [file for file in files if not output.resolve().is_relative_to(Path(file).resolve())]
     if not files:
         raise InputError("no such files: expected a pattern in quotes, or a folder with a file for each shard", path=pattern)
     return files
@@ -118,7 +122,10 @@ def rescore_shards(
         raise InputError(f"{', '.join(here)}: an LM that is an object lives in this process; name its file to use it in others")
     require_weights(run)
     require_context(run)
-    shards_given = _files(files, Path(output))
+    if isinstance(files, str | os.PathLike):
+        shards_given = find_shards(os.fspath(files), Path(output))
+    else:
+        shards_given = [os.fspath(file) for file in files]
     if not shards_given:
         raise InputError("there are no files to rescore")
     todo = _unfinished(shards_given, Path(output), run)
@@ -145,13 +152,6 @@ def rescore_shards(
         Shard(row["path"], row["output"], row["lists"], row["error"], (*filter(None, row["notes"].split("\n")), *split))
         for row, split in zip(found, _split_conversations(found), strict=True)
     ]
-
-
-def _files(files: FilePath | Sequence[FilePath], output: Path) -> list[str]:
-    """Return the paths given, or what ``find_shards`` finds, but for the folder of the outputs."""
-    if not isinstance(files, str | os.PathLike):
-        return [os.fspath(file) for file in files]
-    return [file for file in find_shards(os.fspath(files)) if Path(file).absolute() != output.absolute()]
 
 
 def _unfinished(files: Sequence[str], output: Path, config: RunConfig) -> list[dict[str, str]]:

@@ -25,7 +25,7 @@ def rescore_by_ray(pattern: str, output: RescoreOutput, run: RunConfig, format_n
     folder = Path(output.path)
     if is_stream(str(output.path)) and not folder.is_dir():
         raise InputError("--engine ray writes a file for each shard: give a folder for the rescored shards with -o")
-    files = find_shards(pattern)
+    files = find_shards(pattern, folder)
     shards = rescore_shards(files, folder, config=run, format=format_name, resume=output.resume)
     for line, paths in by_line(shards).items():
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""

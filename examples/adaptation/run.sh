@@ -20,7 +20,7 @@ texts=()
 for split in train valid; do texts+=("$(text_of "$general" "$split")"); done
 for split in train valid test; do texts+=("$(text_of "$domain" "$split")"); done
 same_inputs inputs.cksum "${texts[@]}"
-same_settings "WORDS=${WORDS:-10000}" "SENTENCES=${SENTENCES:-all}"
+same_settings joint.txt "WORDS=${WORDS:-10000}" "SENTENCES=${SENTENCES:-all}"
 [ -e joint.txt ] || python "$here/prepare.py" "$general" "$domain" . "${WORDS:-10000}" ${SENTENCES:+"$SENTENCES"}
 preprocess dict --only-source --padding-factor 1 --trainpref joint.txt --dict-only
 for text in general domain; do

@@ -28,6 +28,8 @@ def document_of_sentence() -> dict[str, dict[str, str]]:
 
 
 def main(quickstart: Path, folder: Path) -> None:
+    if not (quickstart / "train.txt").is_file():
+        sys.exit(f"topics.py: {quickstart} has no train.txt: expected the folder that examples/quickstart/run.sh fills")
     folder.mkdir(parents=True, exist_ok=True)
     if folder.samefile(quickstart):
         sys.exit("topics.py: OUTPUT is the folder of the quickstart, whose texts would be replaced: name another folder")

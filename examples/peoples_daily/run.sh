@@ -15,7 +15,7 @@ work=${WORK:-$here/work}
 enter "$work"
 
 same_inputs inputs.cksum "$archive"
-same_settings "PARAGRAPHS=${PARAGRAPHS:-all}"
+same_settings text "PARAGRAPHS=${PARAGRAPHS:-all}"
 [ -e text/words/unknown ] || python "$here/prepare.py" "$archive" text ${PARAGRAPHS:+"$PARAGRAPHS"}
 for units in characters words; do
     echo "== $units"

@@ -16,7 +16,7 @@ work=${WORK:-$here/work}
 enter "$work"
 
 plain_texts "$data"
-same_settings "SENTENCES=${SENTENCES:-all}"
+same_settings dict "SENTENCES=${SENTENCES:-all}"
 preprocess dict --only-source --padding-factor 1 --trainpref train.txt --dict-only
 head -n "${SENTENCES:--0}" train.txt > read.txt
 awk 'NR > 1 && NR % 350 == 1 { print "" } { print }' valid.txt > rows.txt  # a blank line between rows that are read in parallel

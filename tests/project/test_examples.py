@@ -193,9 +193,11 @@ def test_a_folder_keeps_to_its_inputs(tmp_path):
         (tmp_path / name).write_text(name)
     assert [steps(tmp_path, f"same_inputs texts.cksum {files}").returncode for files in ("a b", "a b", "a")] == [0, 0, 2]
     assert steps(tmp_path, "same_inputs other.cksum b").returncode == 0
-    results = [steps(tmp_path, f"same_settings A={value} B=all") for value in (1, 1, 2)]
+    results = [steps(tmp_path, f"same_settings made A={value} B=all") for value in (1, 1, 2)]
     assert [result.returncode for result in results] == [0, 0, 2]
     assert f"run.sh: {tmp_path} was made with A=1 B=all, not A=2 B=all: remove it" in results[-1].stderr
+    (tmp_path / "settings").rename(tmp_path / "made")  # of a script that kept no settings
+    assert "was made with other settings, not A=1: remove it" in steps(tmp_path, "same_settings made A=1").stderr
 
 
 def test_articles_begin_at_titles_between_blank_lines():

@@ -13,9 +13,11 @@ from lm_files import write_arpa
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import scored_if_close
+from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.nbest.run.decoder_score import distances_from_best
 from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.masked_lm import load_masked_lm
 
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "a", "ran"]
@@ -111,4 +113,4 @@ def test_what_cannot_be_measured_is_one_line(folder):
 def test_the_decoders_score_is_not_one_of_those_that_candidates_bring():
     scores = [{"am": -1.0, "corrections": 0.0, "search_lm": -7.0}, {"am": -4.0, "corrections": -1.0, "search_lm": -9.0}]
     nbest = NbestList("u", [Hypothesis(text, own, rank) for rank, (text, own) in enumerate(zip("ab", scores, strict=True), 1)])
-    assert distances_from_best(nbest, ["bert"]) == [0.0, 3.0]
+    assert distances_from_best(nbest, RunConfig(lms=(LMSpec("bert"),))) == [0.0, 3.0]

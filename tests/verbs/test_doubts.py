@@ -113,6 +113,8 @@ def test_a_mixture_leaves_nothing_of_its_members_weights_and_another_one_is_warn
     assert mixed.confidence is None
     assert mixed.tuned_on == config.tuned_on != ""
     assert with_mixture(replace(config, weights={"a": 1.0}), "mix")[1].tuned_on == ""
+    three = replace(mixed, lms=(*mixed.lms, attlm.LMSpec.of("lm.arpa", name="c")), weights={"c_minus_mix": 0.1, "mix": 0.2, "all_oov": 0.3})
+    assert with_mixture(three, "all")[1].weights == {"mix": 0.2, "all_oov": 0.3}
     run("mix", "text")
     for name in ("a", "b"):
         assert f"{name}_" not in "".join(attlm.run_config("attlm.toml").weights)
@@ -144,28 +146,60 @@ def write_lists(lists, path: str = "lists") -> None:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("options", [("--context", "all", "--unigram-cache", "kenlm=100:0.5"), ("--only-close", "kenlm=4")])
-def test_features_of_the_lms_in_the_lists_are_no_scores_of_the_decoder(options):
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--weight", "kenlm_oov=-1", "--context", "all", "--unigram-cache", "kenlm=100:0.5"),
+        ("--context", "all", "--unigram-cache", "kenlm=100:0.5"),
+        ("--only-close", "kenlm=4"),
+    ],
+)
+@pytest.mark.parametrize(("name", "decoder"), [("jsonl", "am"), ("hyporadise", "am_score")])
+def test_features_of_the_lms_in_the_lists_are_no_scores_of_the_decoder(options, name, decoder):
     """An earlier run has written ``kenlm_oov``: the decoder's score has weight 1 wherever it counts."""
     lms = ("--kenlm", "lm.arpa", "--weight", "kenlm=0.3")
-    run("rescore", write("lists", lambda place: -1.5 * place - 1), *lms, "--weight", "kenlm_oov=-1", "-o", "once")
+    attlm.write_nbest(attlm.read_nbest(write("jsonl", name=decoder)), "lists", name)
+    run("rescore", "lists", *lms, "--weight", "kenlm_oov=-1", "--weight", f"{decoder}=1", "-o", "once")
     assert "kenlm_oov" in Path("once").read_text()
     told = run("rescore", "once", *lms, *options, "-o", "implied").stderr
-    assert "score, the decoder's own score, has weight 1" in told
-    run("rescore", "once", *lms, *options, "--weight", "score=1", "-o", "given")
+    assert f"{decoder}, the decoder's own score, has weight 1" in told
+    run("rescore", "once", *lms, *options, "--weight", f"{decoder}=1", "-o", "given")
     assert Path("implied").read_bytes() == Path("given").read_bytes()
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_decoders_score_counts_in_what_could_change_a_decision():
-    run("rescore", write("lists"), "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--weight", "kenlm_oov=-1", "-o", "once")
-    nbest = attlm.read_nbest("once")[-1]
-    config = attlm.run_config(lms={"kenlm": "lm.arpa"}, weights={"kenlm": 1.0, "kenlm_oov": -1.0})
-    assert total_without_lms(nbest, config) == [hypothesis.scores["score"] for hypothesis in nbest.hypotheses]
+def test_what_an_lm_of_close_hypotheses_has_left_in_the_lists_may_have_a_weight():
+    """It has no features of its own, so these are scores of the lists; a weight of 0 says that they do not count."""
+    lists = [
+        {"id": "u", "hyps": [{"text": "a", "scores": {"am": -1, "kenlm_oov": 0}}, {"text": "b", "scores": {"am": -2, "kenlm_oov": 1}}]}
+    ]
+    write_lists(lists)
+    for weight in ("kenlm_oov=-1", "kenlm_oov=0"):
+        lm = ("--kenlm", "lm.arpa", "--weight", "kenlm=1", "--only-close", "kenlm=4")
+        told = run("rescore", "lists", *lm, "--weight", weight, "-o", "out")
+        assert "has weight 1" not in told.stderr
+    config = attlm.run_config(lms={"kenlm": attlm.LMSpec.of("lm.arpa", only_close=4.0)}, weights={"kenlm": 1.0, "kenlm_oov": -2.0})
+    assert total_without_lms(attlm.read_nbest("lists")[0], config) == [0.0, -2.0]
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("score", [float("nan"), float("inf"), -1e300])
+def test_scores_of_the_members_of_a_mixture_are_no_scores_of_the_decoder():
+    scores = {"a": -3, "a_oov": 0, "b": -4, "am": -1}
+    write_lists([{"id": "u", "hyps": [{"text": "a cat", "scores": scores}, {"text": "the cat", "scores": scores}]}])
+    lms = ("--kenlm", "a=lm.arpa", "--kenlm", "b=lm.arpa", "--mixture", "mix=a:0.5,b:0.5", "--weight", "mix=1")
+    assert "am, the decoder's own score, has weight 1" in run("rescore", "lists", *lms, "-o", "out").stderr
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_decoders_score_counts_in_what_could_change_a_decision():
+    run("rescore", write("lists", name="am"), "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--weight", "kenlm_oov=-1", "-o", "once")
+    nbest = attlm.read_nbest("once")[-1]
+    config = attlm.run_config(lms={"kenlm": "lm.arpa"}, weights={"kenlm": 1.0, "kenlm_oov": -1.0})
+    assert total_without_lms(nbest, config) == [hypothesis.scores["am"] for hypothesis in nbest.hypotheses]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
 def test_a_score_that_only_close_goes_by_is_a_number(score):
     close = {"lm": attlm.LMSpec.of("lm.arpa", only_close=3.0)}
     with pytest.raises(attlm.InputError, match=r"score 'am' is .*, expected a number from"):

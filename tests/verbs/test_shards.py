@@ -22,7 +22,7 @@ from attlm_fairseq.nbest.run import rescoring
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
-from attlm_fairseq.verbs.shards import Shard, ShardRescorer, _files, _require_settings, _settings_of, find_shards, rescore_shards
+from attlm_fairseq.verbs.shards import Shard, ShardRescorer, _require_settings, _settings_of, find_shards, rescore_shards
 
 WORDS = [f"w{number}" for number in range(40)]
 SMALL = 3000  # characters of a block
@@ -76,6 +76,8 @@ def test_the_command_writes_the_bytes_of_one_process_and_continues(ray, shards):
         assert (shards / "out" / name).read_bytes() == expected(name)
     (shards / "in" / "bad").unlink()
     assert "0 files rescored, 0 lists; 2 were there already" in run("rescore", "in", "-o", "out", "--engine", "ray").stderr
+    (shards / "out").rename(shards / "in" / "out")
+    assert "0 files rescored, 0 lists; 2 were there already" in run("rescore", "in", "-o", "in/out", "--engine", "ray").stderr
 
 
 def test_outputs_of_other_settings_are_not_taken_for_those_of_a_run(shards, monkeypatch):
@@ -119,8 +121,10 @@ def test_outputs_of_other_settings_are_not_taken_for_those_of_a_run(shards, monk
 
 def test_outputs_within_the_folder_of_the_files_are_not_rescored(shards):
     (shards / "in" / "out").mkdir()
-    for files in ("in", "in/*", shards / "in"):
-        assert [Path(file).name for file in _files(files, Path("in/out"))] == ["bad", "one", "two"]
+    (shards / "link").symlink_to("in")
+    for files in ("in", "in/*", f"../{shards.name}/in", "link"):
+        for output in ("in/out", f"../{shards.name}/in/out", "in/out/first", "link/out"):
+            assert [Path(file).name for file in find_shards(files, Path(output))] == ["bad", "one", "two"]
 
 
 def test_the_folder_of_the_files_is_no_output(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, KeysView, Mapping
 
 from attlm_fairseq.batching import peeked
 from attlm_fairseq.messages import note
@@ -10,7 +10,7 @@ from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
 from attlm_fairseq.nbest.corrections.expansion import SCORES as CANDIDATE_SCORES
 from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names, features, is_incomplete, weighted_totals
 from attlm_fairseq.nbest.features.lm_features import is_lm_feature
-from attlm_fairseq.nbest.formats.hyporadise import AM_SCORE, score_key
+from attlm_fairseq.nbest.formats.hyporadise import AM_SCORE
 from attlm_fairseq.nbest.formats.lines import main_score
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, VOTE, NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -62,9 +62,10 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
         return dict(weights), ""
     own = own_scores(run, nbest)
     names = [lm.name for lm in run.scored]
-    of_lms = {name for name in weights if name in names or is_lm_feature(name, names)}
+    of_lms = {name for name in weights if name in names or is_lm_feature(name, _with_features(run))}
     by_rank = not weights and run.decision.rule != "max"
-    if not (any(weights[name] for name in of_lms) or by_rank) or any(name in weights for name in (*own, "rank")):
+    given = weights.keys() & {"rank", *own, *(_scores_of(nbest) - of_lms)}
+    if not (any(weights[name] for name in of_lms) or by_rank) or given:
         return dict(weights), ""
     if not own:
         translates = any(lm.uses_source and weights.get(lm.name) for lm in run.scored)  # which is what a decoder's score says, too
@@ -84,10 +85,17 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
 
 
 def own_scores(run: RunConfig, nbest: NbestList) -> list[str]:
-    """Return the scores that came with a list of the run, but for those that its LMs replace or gave it in an earlier run."""
-    lms = {*nbest.hypotheses[0].lm_scores, *(lm.name for lm in run.scored)}
-    earlier = {score_key(name) for name in lms} - {AM_SCORE}  # in a HyPoradise file that the same LMs have rescored before
-    return _own_scores(nbest, lms | earlier)
+    """Return the scores that came with a list of the run, but for those that its LMs replace or gave it in an earlier run.
+
+    Whether the list has been scored makes no difference. In a HyPoradise file the names that LMs gave end in ``_score``.
+    """
+    lms = [lm.name for lm in run.lms]
+
+    def is_of_lms(name: str) -> bool:
+        return name in lms or is_lm_feature(name, lms)
+
+    bare = {name: name if name == AM_SCORE else name.removesuffix("_score") for name in _scores_of(nbest)}
+    return [name for name in bare if not (is_of_lms(name) or is_of_lms(bare[name]))]
 
 
 class Doubts:
@@ -121,22 +129,19 @@ class Doubts:
         return None
 
 
-def distances_from_best(nbest: NbestList, lms: Collection[str], keep_incomplete: bool = False) -> list[float]:
+def distances_from_best(nbest: NbestList, run: RunConfig) -> list[float]:
     """Return how far the decoder's score of each hypothesis is below the best of the list: natural log, 0 or more.
 
-    Args:
-        nbest: a list.
-        lms: names of LM scores, which do not count.
-        keep_incomplete: a list in which a hypothesis lacks the score has distances of 0.
+    If incomplete lists are kept, one in which a hypothesis lacks the score has distances of 0.
 
     Raises:
         InputError: the list has no score of its own, it is unclear which score is the decoder's, or one is not a number.
     """
-    own = _own_scores(nbest, lms)
+    own = own_scores(run, nbest)
     own = [name for name in own if name not in (*CANDIDATE_SCORES, CORRECTOR)] or own  # candidates have joined the list already
     name = main_score(own)
     if name is None or any(name not in hypothesis.scores for hypothesis in nbest.hypotheses):
-        if keep_incomplete:
+        if run.decision.keep_incomplete:
             return [0.0] * len(nbest.hypotheses)
         found = f"several, none of which is called {' or '.join(DECODER_SCORES)}: {', '.join(own)}" if len(own) > 1 else "none"
         raise nbest.error(
@@ -149,8 +154,8 @@ def distances_from_best(nbest: NbestList, lms: Collection[str], keep_incomplete:
 def total_without_lms(nbest: NbestList, config: RunConfig) -> list[float]:
     """Return the total of each hypothesis without the scores that the LMs of the run give it, with the default decoder weight."""
     weights, _ = with_default(config, config.weights, nbest)
-    lms = {lm.name for lm in config.lms}
-    own = {name: weight for name, weight in weights.items() if name not in lms and not is_lm_feature(name, lms)}
+    lms, featured = {lm.name for lm in config.lms}, _with_features(config)
+    own = {name: weight for name, weight in weights.items() if name not in lms and not is_lm_feature(name, featured)}
     if config.decision.keep_incomplete and is_incomplete(nbest, own):
         return [0.0] * len(nbest.hypotheses)  # nothing depends on it
     names = [name for name in feature_names(nbest) if own.get(name)]
@@ -158,7 +163,11 @@ def total_without_lms(nbest: NbestList, config: RunConfig) -> list[float]:
     return totals.tolist()
 
 
-def _own_scores(nbest: NbestList, replaced: Collection[str]) -> list[str]:
-    """Return the scores that came with a list, but for those that the LMs of this run replace, and their features."""
-    names = dict.fromkeys(name for hypothesis in nbest.hypotheses for name in hypothesis.scores)
-    return [name for name in names if name not in {*replaced, *COMPUTED} and not is_lm_feature(name, replaced)]
+def _with_features(run: RunConfig) -> list[str]:
+    """Return the names of the LMs that have features in this run: those that score all hypotheses."""
+    return [lm.name for lm in run.scored if lm.only_close is None]
+
+
+def _scores_of(nbest: NbestList) -> KeysView[str]:
+    """Return the names of the scores that came with a list, in their order."""
+    return {name: None for hypothesis in nbest.hypotheses for name in hypothesis.scores if name not in COMPUTED}.keys()

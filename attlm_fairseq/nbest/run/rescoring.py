@@ -59,11 +59,7 @@ class Rescorer:
         self.workers = workers
         self.translations = [lm.name for lm in config.lms if lm.uses_source]
         measured = any(lm.only_close is not None for lm in config.scored)
-        self.distances = (
-            partial(distances_from_best, lms={lm.name for lm in config.lms}, keep_incomplete=config.decision.keep_incomplete)
-            if measured
-            else None
-        )
+        self.distances = partial(distances_from_best, run=config) if measured else None
         approximate = any(device.normaliser != "exact" for device in config.devices) and config.decision.rule == "max"
         self.rest = partial(total_without_lms, config=config) if approximate and any(config.weights.values()) else None
         self.uses_rank = bool(config.weights.get("rank")) or not config.weights  # without weights, they are tuned

@@ -14,7 +14,7 @@ import math
 import os
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import chain, islice
@@ -108,34 +108,41 @@ class ScoreCache:
             return
         identity = self._identity(workers)
         with self._opened(self.path) as database:
-            continues = _holds(database)
-            known = (self._with_known(database, identity, group, continues) for group in groups)
+            own: set[str] = set()  # the keys that this run writes
+            known = (self._with_known(database, identity, group, own) for group in groups)
             for found in workers.walk(known):
-                yield self._written(database, self.path, identity, found)
+                yield self._written(database, self.path, identity, found, own)
 
     def _identity(self, workers: Workers) -> str:
         return json.dumps([__version__, workers.signatures(), self._settings], sort_keys=True, default=str)
 
-    def _with_known(self, database: sqlite3.Connection, identity: str, group: Group, continues: bool) -> Group:
-        """Return the group with the scores of its first turns that the cache holds: of a run that this one continues, or its own."""
+    def _with_known(self, database: sqlite3.Connection, identity: str, group: Group, own: Collection[str]) -> Group:
+        """Return the group with the scores of its first turns that the cache holds. Tell of those of an earlier run."""
         read: list[Turn] = []
         known: list[BlockScores] = []
+        earlier = 0
         history, turns = History(), iter(group.turns)
         for turn in turns:
             read.append(turn)
-            scores = _looked_up(database, _key(identity, history.key(turn)), sum(len(nbest.hypotheses) for nbest in turn.values()))
+            key = _key(identity, history.key(turn))
+            scores = _looked_up(database, key, sum(len(nbest.hypotheses) for nbest in turn.values()))
             if scores is None:
                 break
             known.append(scores)
+            earlier += key not in own
             history.add(turn, group.chosen(turn, scores).values())
-        if known and continues:
-            note(f"continued: the scores of {len(known)} turns of {len(group.choices)} conversations were there already")
+        if earlier:
+            note(f"continued: the scores of {earlier} turns of {len(group.choices)} conversations were there already")
         return replace(group, turns=chain(read, turns), known=known)
 
-    def _written(self, database: sqlite3.Connection, path: Path, identity: str, found: Iterable[TurnScores]) -> Iterator[BlockScores]:
+    def _written(
+        self, database: sqlite3.Connection, path: Path, identity: str, found: Iterable[TurnScores], own: set[str]
+    ) -> Iterator[BlockScores]:
         for turn in found:  # on the disk before they are handed on
             if not turn.known:
-                _write(database, path, _key(identity, turn.key), turn.scores)
+                key = _key(identity, turn.key)
+                _write(database, path, key, turn.scores)
+                own.add(key)
             yield turn.scores
 
     def _continued(
