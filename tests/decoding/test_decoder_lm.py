@@ -19,6 +19,9 @@ from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.modules.kernels.int8_linear import Int8Linear
+from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear
+from attlm_fairseq.modules.kernels.products import FixedLinear
+from attlm_fairseq.modules.recurrence import LSTM
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.verbs.export import export_model
 
@@ -210,6 +213,14 @@ def test_low_precision_is_close_while_rows_move(tmp_path, name, precision):
     torch.testing.assert_close(exact.step(states, tokens)[0], exact.step(expected, tokens)[0], rtol=0, atol=0.25)
 
 
+@pytest.mark.parametrize(("precision", "kind"), [("float32", FixedLinear), ("bfloat16", Bfloat16Linear), ("int8", Int8Linear)])
+@pytest.mark.parametrize("name", ["attentive_lstm_lm", "combined", "amsrn_lm", "mogrifier_lstm_lm"])
+def test_all_products_of_a_step_are_of_the_precision(tmp_path, name, precision, kind):
+    lm = DecoderLM(load(tmp_path, name).trained, precision)
+    kinds = {type(module) for module in lm.stepping.modules()}
+    assert kinds & {FixedLinear, Bfloat16Linear, Int8Linear, torch.nn.Linear, LSTM} == {kind}
+
+
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_every_adapter_takes_the_precision(tmp_path, precision):
     path = write_checkpoint(tmp_path / "lm.pt", WORDS)
@@ -243,6 +254,14 @@ def test_another_precision_is_refused(tmp_path):
     path = write_checkpoint(tmp_path / "lm.pt", WORDS)
     with pytest.raises(ValueError, match="precision 'int4' is not one of: float32, bfloat16, int8"):
         DecoderLM.load(path, precision="int4")
+
+
+def test_int8_on_another_cpu_is_refused(tmp_path, monkeypatch):
+    """Such as ARM's."""
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    monkeypatch.setattr(type(torch.backends.quantized), "supported_engines", ["qnnpack", "none"])
+    with pytest.raises(ValueError, match="precision int8 needs a model on an x86 CPU"):
+        DecoderLM.load(path, precision="int8")
 
 
 def test_every_state_needs_its_token(lm):

@@ -13,10 +13,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
 from fairseq.search import Sampling
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq.sequence_scorer import SequenceScorer
 from foreign_lms import write_fairseq_lm
 from lm_files import VARIANTS, write_arpa, write_checkpoint
 from pretend_device import NAME
+from translation_files import write_translation_model
 from translation_models import BEAM, WORDS, decode, make_dictionary, make_model, make_sample, make_task, texts
 
 import attlm_fairseq.plugin
@@ -221,7 +225,35 @@ def test_fairseqs_own_language_models_begin_as_they_were_trained(tmp_path, kind)
     assert found == pytest.approx(scorer.score([["the", "cat", "sat"]])[0].log_probs, abs=1e-4)
 
 
-def test_weight_zero_is_no_lm(tmp_path):
+def test_fairseqs_own_language_models_read_no_more_than_they_were_trained_on(tmp_path):
+    lm = load_folder_or_checkpoint(write_fairseq_lm(tmp_path / "lm.pt", "transformer_lm"), LoadOptions())
+    states = lm.start()
+    for token in [2, *[4] * 63]:
+        _, states = lm.step(states, torch.tensor([token]))
+    with pytest.raises(InputError, match=r"lm.pt: a hypothesis has more than the 64 tokens .*give a smaller --max-len-b"):
+        lm.step(states, torch.tensor([4]))
+
+
+def test_fairseqs_own_models_that_cannot_be_used_are_one_line(tmp_path):
+    path = write_fairseq_lm(tmp_path / "lm.pt", "transformer_lm")
+    with pytest.raises(InputError, match=r"lm.pt: is not a model of this package, which alone can be loaded with --lm-precision"):
+        load_folder_or_checkpoint(path, LoadOptions(precision="int8"))
+    other = (tmp_path / "dict.txt").rename(tmp_path / "words.txt")
+    with pytest.raises(InputError, match=r"words.txt: fairseq's own language models read a file of the name dict.txt; rename it"):
+        load_folder_or_checkpoint(path, LoadOptions(dictionary=other))
+    other.rename(tmp_path / "dict.txt")
+    content = torch.load(path, weights_only=False)
+    content["model"]["decoder.layers.0.fc1.bias"][0] = math.nan
+    torch.save(content, path)
+    with pytest.raises(InputError, match=r"lm.pt: its weights are no finite numbers"):
+        load_folder_or_checkpoint(path, LoadOptions())
+    translation = write_translation_model(tmp_path / "mt" / "mt.pt")
+    (tmp_path / "mt" / "dict.txt").touch()
+    with pytest.raises(InputError, match=r"mt.pt: holds a TransformerModel, not a language model"):
+        load_folder_or_checkpoint(translation, LoadOptions())
+
+
+def test_weight_zero_is_no_lm(tmp_path, capsys):
     path = write_checkpoint(tmp_path / "lm.pt", WORDS)
     without = decode(make_task(), make_model())
     for found in (
@@ -230,6 +262,13 @@ def test_weight_zero_is_no_lm(tmp_path):
         decode(make_task(lms=f"{path}=0.4:{path}=-0.4"), make_model()),
     ):
         assert_same(found, without)
+    assert capsys.readouterr().err == f"attlm: {path} is not used: --lm-weight is 0\n"
+    decode(make_task(), make_model(), lm_path=str(path), lm_weight=0.1)
+    assert capsys.readouterr().err == ""
+    [loaded], _ = checkpoint_utils.load_model_ensemble([str(path)], {"data": str(path.parent)})
+    for task, lm in ((make_task(), loaded), (make_task(lms="gone=0", word_lms="gone=0", phrases="gone=0"), None)):
+        decode(task, make_model(), lm_model=lm)
+        assert type(task.last_generator) is SequenceGenerator, "what is not used is not read either"
 
 
 def constant_lm(tmp_path, bias: dict[int, float]):
@@ -437,6 +476,32 @@ def test_another_dictionary_is_refused_and_mapped_on_request(tmp_path):
         torch.testing.assert_close(scores, expected, rtol=0, atol=1e-4)
 
 
+def test_a_programs_own_lm_is_mapped_on_request(tmp_path):
+    path, words = write_checkpoint(tmp_path / "lm.pt", WORDS), [*WORDS[:-1], "unheard-of"]
+    [loaded], _ = checkpoint_utils.load_model_ensemble([str(path)], {"data": str(path.parent)})
+    with pytest.raises(InputError, match=r"^lm: its dictionary has"):
+        decode(make_task(words), make_model(), lm_model=loaded, lm_weight=0.6)
+    found = decode(make_task(words, lm_map_symbols=True), make_model(), lm_model=loaded, lm_weight=0.6)
+    assert_same(found, decode(make_task(words, lm_map_symbols=True, lms=f"{path}=0.6"), make_model()))
+
+
+@pytest.mark.parametrize(("lacks", "warned"), [(0, False), (3, False), (20, True)])
+@pytest.mark.parametrize("write", [write_checkpoint, write_arpa])
+def test_symbols_that_an_lm_lacks_are_counted(tmp_path, capsys, write, lacks, warned):
+    path = write(tmp_path / "lm", WORDS[: len(WORDS) - lacks])
+    make_task(lms=f"{path}=0.6", lm_map_symbols=True).build_generator([make_model()], SimpleNamespace())
+    said = capsys.readouterr().err
+    assert (f"{path} lacks {lacks} of the 29 target symbols; they are its <unk>" in said) == (lacks > 0)
+    assert ("WARNING" in said) == warned
+
+
+def test_a_target_dictionary_with_other_special_symbols_is_refused(tmp_path):
+    task = make_task(lms=f"{write_arpa(tmp_path / 'lm.arpa', WORDS)}=0.3")
+    task.tgt_dict = Dictionary(bos="<begin>")
+    with pytest.raises(InputError, match="the target dictionary begins with <begin> <pad> </s> <unk>, expected <s> <pad> </s> <unk>"):
+        task.build_generator([make_model()], SimpleNamespace())
+
+
 def test_the_dictionary_may_be_named_or_be_the_translations_own(tmp_path, monkeypatch):
     path = write_checkpoint(tmp_path / "lm" / "lm.pt", WORDS)
     expected = decode(make_task(lms=f"{path}=0.6"), make_model())
@@ -468,6 +533,21 @@ def test_the_report_counts_what_the_lms_did(tmp_path):
     assert report.sums[0] + 0.6 * report.sums[1] + 0.4 * report.sums[2] == pytest.approx(total, abs=1e-3)
     assert f"lm.pt (weight 0.6) {neural / tokens:.4f}" in str(report)
     assert f"differs from decoding without them in {differ} of 6" in str(report)
+
+
+class Other(SequenceGenerator):
+    """A generator of a program."""
+
+
+def test_generators_that_language_models_are_not_for(tmp_path, capsys):
+    task = make_task(lms=f"{write_arpa(tmp_path / 'lm.arpa', WORDS)}=0.3", lm_compare=True)
+    assert type(task.build_generator([make_model()], SimpleNamespace(score_reference=True))) is SequenceScorer
+    assert "--score-reference scores with the translation model alone; the language models are not used" in capsys.readouterr().err
+    with pytest.raises(InputError, match="language models cannot be added to a Other; leave --lms and --lm-path out"):
+        task.build_generator([make_model()], SimpleNamespace(), Other)
+    assert type(make_task().build_generator([make_model()], SimpleNamespace(), Other)) is Other
+    with pytest.raises(InputError, match="--lm-compare compares best hypotheses, which --sampling does not look for"):
+        task.build_generator([make_model()], SimpleNamespace(sampling=True))
 
 
 @pytest.mark.parametrize("full_context", [False, True])

@@ -12,6 +12,7 @@ from toy_lms import biased_lm
 from translation_models import WORDS, decode, make_dictionary, make_model, make_sample, make_task, texts
 
 from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, SPECIAL_SYMBOLS, UNK, Vocabulary
+from attlm_fairseq.decoding import fairseq_lms
 from attlm_fairseq.decoding.fairseq_generator import FusedGenerator
 from attlm_fairseq.decoding.fairseq_lms import FusedLM, LoadOptions, load_word_lm
 from attlm_fairseq.decoding.fusion_lm import FusionLM
@@ -60,6 +61,27 @@ def test_hypotheses_have_the_scores_of_their_words(tmp_path, units, kind):
     forbidden = decode(make_task(units, word_lms=f"{path}=0.5", word_lm_unk_offset=-1000.0), make_model())
     words = [word for of_sentence in forbidden for word in text(units, of_sentence[0])]
     assert sum(map(lms.knows, words)) >= 0.9 * len(words) > 0  # a hypothesis that is cut at the longest length may end within a word
+
+
+def test_a_forbidden_word_gains_nothing_from_a_negative_weight(tmp_path):
+    """Next to a positive one, for which it is forbidden."""
+    path = write_arpa(tmp_path / "lm.arpa", LM_WORDS)
+    lms = LogLinearLM.load({path: 1.0})
+    task = make_task(BPE, word_lms=f"{path}=0.1:{path}=-0.2", word_lm_unk_offset=-1000.0)
+    decode(task, make_model())
+    unknown = task.target_dictionary.index("ee")
+    assert not lms.knows("ee")
+    for fused, offset in zip(task.last_generator.lms, (-1000.0, 0.0), strict=True):
+        log_probs, _ = fused.lm.step(fused.lm.start(), torch.tensor([EOS]))
+        assert log_probs[0, unknown].item() == pytest.approx(lms.score(lms.start(), "ee", offset)[0], abs=1e-3)
+
+
+def test_the_device_and_the_precision_are_those_of_the_others(tmp_path, monkeypatch):
+    given, load = [], fairseq_lms.load_stateful_lm
+    monkeypatch.setattr(fairseq_lms, "load_stateful_lm", lambda path, device, **options: given.append((device, options)) or load(path))
+    vocabulary = Vocabulary(make_task(BPE).target_dictionary.symbols)
+    load_word_lm(write_checkpoint(tmp_path / "lm.pt", LM_WORDS), vocabulary, LoadOptions(device="cuda:1", precision="bfloat16"))
+    assert given == [("cuda:1", {"precision": "bfloat16"})]
 
 
 def test_threads_share_an_lm(tmp_path):

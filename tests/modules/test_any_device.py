@@ -19,6 +19,7 @@ from attlm_fairseq.criterions.lm_cross_entropy import attention_entropy
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.models._decoder import MemoryDecoder
+from attlm_fairseq.modules.kernels.low_precision_steps import stepping_model
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.tasks._carried_state import CarriedState
@@ -173,6 +174,12 @@ def test_documents(models):
         outcomes.append(losses)
     for found, expected in zip(outcomes[1], outcomes[0], strict=True):
         assert_same(found, expected)
+
+
+def test_steps_in_float32_are_the_models_own():
+    """A GPU has no use for weights in the layout that is fastest on a CPU."""
+    model = on_pretend_device(make_model("single", torch.float32))
+    assert stepping_model(model, "float32") is model
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -19,6 +19,7 @@ from attlm_fairseq.scoring.scoring_models import Bfloat16Model, Float32Model
 MIXTURES = {
     **{f"{variant}, MoS": (variant, {"softmaxes": "3", "output_layer": "tied"}) for variant in VARIANTS if variant not in POINTERS},
     "plain, two softmaxes": ("plain", {"softmaxes": "2", "output_layer": "tied"}),
+    "plain, DOC of three layers": ("plain", {"softmaxes": "2,1,3", "output_layer": "untied", "decoder_layers": 3}),
     **{
         f"{variant}, DOC": (variant, {"softmaxes": "2,3", "output_layer": "untied"})
         for variant in (

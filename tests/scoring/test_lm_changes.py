@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lm_files import write_arpa, write_checkpoint
 
 from attlm_cli.types import ENSEMBLE_WEIGHTS, MIXTURE, OOV_OF_LM, TEXT_OF_LM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.lm_changes import with_lm_changes
+from attlm_fairseq.nbest.run.lm_changes import with_dictionary, with_lm_changes
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy
 from attlm_fairseq.text import TextPipeline, parse_steps
@@ -66,6 +69,48 @@ def test_mixtures_are_numbered_and_named():
         changed_by(CONFIG, mixture=("a=b:1,c:1",))
     with pytest.raises(InputError, match="mixes 'mix', which is not an LM of this run"):
         changed_by(CONFIG, mixture=("a:1,c:3", "mix:1,b:1"))
+    assert [lm.name for lm in changed_by(CONFIG, mixture=("a:1,c:3", "a:1,b:1", "b:1,c:1")).lms[3:]] == ["mix", "mix2", "mix3"]
+
+
+def test_a_mixture_with_other_members_keeps_the_rest():
+    changed = changed_by(CONFIG, mixture=("a:1,b:1",), oov=("mix=penalty:-2",))
+    again = spec(changed_by(changed, mixture=("mix=a:1,c:1",)), "mix")
+    assert again == LMSpec("mix", mixture=(("a", 1.0), ("c", 1.0)), oov=OOVPolicy("penalty", -2))
+
+
+def test_an_lm_of_one_checkpoint_is_no_ensemble():
+    config = replace(CONFIG, lms=(*CONFIG.lms, LMSpec("d", checkpoints=(Path("3.pt"),))))
+    changed = changed_by(config, ensemble_weights=("3:1",))
+    assert [lm.ensemble_weights for lm in changed.lms] == [None, (3.0, 1.0), None, None]
+    with pytest.raises(InputError, match="there is no ensemble 'd'"):
+        changed_by(config, ensemble_weights=("d=1",))
+
+
+def test_a_value_without_a_name_is_for_lms_that_can_have_it(tmp_path):
+    neural, ngram = write_checkpoint(tmp_path / "lm.pt", ["a"]), write_arpa(tmp_path / "lm.arpa", ["a"])
+    for kind in ("GPT2LMHeadModel", "MarianMTModel"):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "config.json").write_text(json.dumps({"model_type": "any", "architectures": [kind]}))
+    lms = {"neural": (neural,), "ensemble": (neural, ngram), "gpt": (tmp_path / "GPT2LMHeadModel",)}
+    specs = [LMSpec(name, checkpoints=files) for name, files in lms.items()]
+    specs += [LMSpec(name, checkpoints=(tmp_path / name,), translation="forward") for name in ("MarianMTModel", "mt.pt")]
+    config = RunConfig((*specs, LMSpec("ngram", kenlm=ngram)))
+    for field, value, names in (
+        ("temperature", 2.0, ["neural"]),
+        ("adapt", Path("adapted"), ["neural"]),
+        ("sentence_start", "<s>", ["gpt"]),
+        ("languages", "x:y", ["MarianMTModel"]),
+        ("source_prefix", "x: ", ["MarianMTModel"]),
+    ):
+        changed = with_lm_changes(config, **{field: [(None, value)]})
+        assert [lm.name for lm in changed.lms if getattr(lm, field) == value] == names, field
+
+
+def test_a_folder_of_dictionaries_is_for_translation_models_of_fairseq(tmp_path):
+    folder, file = (LMSpec(path.name, checkpoints=(path,), translation="forward") for path in (tmp_path, tmp_path / "mt.pt"))
+    assert [lm.dictionary for lm in with_dictionary(RunConfig((folder, file)), tmp_path).lms] == [None, tmp_path]
+    with pytest.raises(InputError, match="--dict: there is no LM that it is for"):
+        with_dictionary(RunConfig((folder,)), tmp_path)
 
 
 def test_tokens_are_for_checkpoints():

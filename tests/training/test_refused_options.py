@@ -15,6 +15,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.dataclass.configs import CheckpointConfig
+from fairseq.tasks import FairseqTask
 from fairseq_runs import LOGGING, ROOT, expect_one_line, fairseq, logged
 from omegaconf import OmegaConf
 
@@ -222,8 +223,9 @@ def test_options_without_effect_that_are_noted_or_taken(data, tmp_path):
     note = "--reset memory is the same as --reset document"
     assert note in fairseq("train", *documents, tmp_path / "plain", *OURS, "--arch", "plain_lstm_lm").stdout
     assert note not in fairseq("train", *documents, tmp_path / "attentive", *OURS, "--arch", "attentive_lstm_lm").stdout
-    pointer = ["--arch", "pointer_lstm_lm", "--criterion", "cross_entropy", "--pointer-loss", "0"]
-    fairseq("train", data / "bin", *SENTENCES, *SHORT, *pointer, "--save-dir", tmp_path / "pointer")
+    pointer = ["--arch", "pointer_lstm_lm", "--criterion", "cross_entropy", "--save-dir"]
+    fairseq("train", data / "bin", *SENTENCES, *SHORT, *pointer, tmp_path / "pointer")
+    fairseq("train", data / "bin", *SENTENCES, *SHORT, *pointer, tmp_path / "no pointer loss", "--pointer-loss", "0")
 
 
 def test_a_validation_line_that_is_too_long(data):
@@ -232,6 +234,15 @@ def test_a_validation_line_that_is_too_long(data):
         "train", data / "bin", *SENTENCES, *TINY, *LOGGING, "--max-update", 1, *options, "--save-dir", data / "no", check=False
     )
     expect_one_line(refused, "valid:16: ", "41 tokens", "more than --max-tokens-valid 20", "raise --max-tokens-valid,")
+
+
+def test_the_option_that_limits_a_batch_is_named():
+    task = SentenceResetLMTask(SentenceResetLMConfig(max_tokens=20, max_tokens_valid=30), Dictionary())
+    assert task.limit_of_tokens(training=False) == "--max-tokens", "of a program that evaluates alone"
+    task.trains = True
+    assert [task.limit_of_tokens(training) for training in (True, False)] == ["--max-tokens", "--max-tokens-valid"]
+    task.cfg.max_tokens_valid = 20
+    assert task.limit_of_tokens(training=False) == "--max-tokens"
 
 
 @pytest.fixture(scope="module")
@@ -416,7 +427,10 @@ def test_options_that_look_like_code_are_taken_again(data, tmp_path):
         fairseq("train", *arguments, "--max-update", updates)
 
 
-def test_a_language_model_that_fairseq_interactive_does_not_load():
+def test_a_language_model_that_fairseq_interactive_does_not_load(monkeypatch):
     task = SentenceResetLMTask(SentenceResetLMConfig(), Dictionary())
     with pytest.raises(InputError, match="--lm-path has no effect in fairseq-interactive with --task sentence_reset_lm"):
         task.build_generator([], SimpleNamespace(lm_path="lm.pt"))
+    monkeypatch.setattr(FairseqTask, "build_generator", lambda task, models, args, kind, options: options)
+    loaded = {"lm_model": "as fairseq-generate does", "lm_weight": 0.3}
+    assert task.build_generator([], SimpleNamespace(lm_path="lm.pt"), None, loaded) == loaded

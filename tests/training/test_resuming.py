@@ -17,6 +17,7 @@ from attlm_fairseq.tasks.document_reset_lm import DocumentResetLMConfig, Documen
 from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMConfig, SentenceResetLMTask
 
 GIVEN = {"batch_size": 2, "max_tokens": None, "seed": 1, "train_subset": "train"}
+FIRST_START = {"restore_file": "checkpoint_last.pt", "checkpoint_suffix": "", "continue_once": None, "finetune_from_model": None}
 
 
 def make_task(kind: str = "sentences", lines: int = 9, **options: object) -> SentenceResetLMTask:
@@ -74,6 +75,55 @@ def test_a_checkpoint_of_before_says_nothing(caplog):
 def test_an_empty_batch_of_fairseq_validate_is_one_line():
     with pytest.raises(InputError, match="fairseq-validate runs as one process: give --distributed-world-size 1"):
         make_task().valid_step(absent_batch(), None, None)
+
+
+def test_a_share_of_fairseq_eval_lm_is_one_line(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    with pytest.raises(InputError, match="fairseq-eval-lm runs as one process: give --distributed-world-size 1"):
+        make_task().eval_lm_dataloader(None)
+
+
+def test_the_first_validation_set_judges_alone():
+    task = make_task(average="nt-asgd", average_window=1)
+    for perplexities in ((3.0, 9.0), (2.0, 1.0)):
+        task.begin_valid_epoch(1, None)
+        for ppl in perplexities:
+            task.post_validate(None, {"ppl": ppl}, None)
+        assert task.get_checkpoint_dict()["SentenceResetLMTask"]["validation"] == {"ppl": perplexities[0]}
+    assert task.average.perplexities == [3.0, 2.0]
+
+
+def test_what_is_saved_without_a_validation_is_the_average_too():
+    """As with ``--disable-validation``."""
+    task, model = make_task(average="asgd"), torch.nn.Linear(2, 1, bias=False)
+    for value in (1.0, 2.0):
+        torch.nn.init.constant_(model.weight, value)
+        task.optimizer_step(SimpleNamespace(step=lambda: None), model, 1)
+    saved = task.get_checkpoint_dict()["SentenceResetLMTask"]["average"]
+    assert [weights.unique().tolist() for weights in (model.weight, *saved["average"], *saved["own"])] == [[1.5], [1.5], [2.0]]
+
+
+def test_the_seed_does_not_change_the_order_of_the_corpus(caplog):
+    assert warning(make_task(batch_order="corpus"), make_task(batch_order="corpus", seed=3), caplog) == ""
+
+
+@pytest.mark.parametrize("option", ["continue_once", "finetune_from_model"])
+def test_the_checkpoint_that_a_run_began_with_may_be_gone_when_it_is_resumed(tmp_path, option):
+    task = make_task(**{**FIRST_START, "save_dir": str(tmp_path), option: "gone.pt"})
+    with pytest.raises(InputError, match=f"gone.pt: there is no such file; correct --{option.replace('_', '-')}"):
+        task.require_files()
+    (tmp_path / "checkpoint_last.pt").touch()
+    task.require_files()
+
+
+@pytest.mark.parametrize("option", ["continue_once", "finetune_from_model"])
+def test_a_checkpoint_to_begin_with_has_the_same_dictionary(tmp_path, option):
+    other = Dictionary()
+    other.add_symbol("another")
+    torch.save({"task_state": SentenceResetLMTask(SentenceResetLMConfig(), other).state_dict()}, tmp_path / "other.pt")
+    task = make_task(**{**FIRST_START, "data": "bin", "save_dir": str(tmp_path), option: str(tmp_path / "other.pt")})
+    with pytest.raises(InputError, match=r"trained with a dict\.txt of other words"):
+        task.compare_dictionaries()
 
 
 def test_a_blank_line_cannot_be_continued_from_a_prefix():

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary, indexed_dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
-from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMConfig, SentenceResetLMTask
+from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMConfig, SentenceResetLMTask, perplexity
 
 
 def make_dictionary() -> Dictionary:
@@ -112,6 +118,76 @@ def test_fairseqs_own_symbols_are_no_words(tmp_path, symbol, implementation, ski
     with pytest.raises(InputError, match=rf"^corpus:4: found the word '{symbol}'"):
         made(lines, "whole")
     assert len(made([*lines[:3], lines[4]], "without")) == 4 - skip_blank
+
+
+def write_split(folder: Path, split: str, texts: Iterable[str]) -> None:
+    """A split of one line for each text, as fairseq-preprocess writes it, and the dictionary."""
+    folder.mkdir(exist_ok=True)
+    DICTIONARY.save(str(folder / "dict.txt"))
+    builder = indexed_dataset.make_builder(str(folder / f"{split}.bin"), "mmap", vocab_size=len(DICTIONARY))
+    for text in texts:
+        builder.add_item(DICTIONARY.encode_line(text, add_if_not_exist=False))
+    builder.finalize(str(folder / f"{split}.idx"))
+
+
+def task_of(*folders: Path) -> SentenceResetLMTask:
+    options = {"data": ":".join(map(str, folders)), "train_subset": "train", "dataset_impl": None}
+    return SentenceResetLMTask.setup_task(OmegaConf.merge(SentenceResetLMConfig, options))
+
+
+def test_each_epoch_reads_the_next_part_of_the_data(tmp_path):
+    for part in "ab":
+        write_split(tmp_path / part, "train", [part])
+    task, found = task_of(tmp_path / "a", tmp_path / "b"), []
+    for epoch in (1, 2, 3):
+        task.load_dataset("train", epoch=epoch)
+        found.append(DICTIONARY.string(task.dataset("train")[0]["target"]))
+    assert found == ["a", "b", "a"]
+
+
+def test_a_part_may_lack_a_dictionary(tmp_path):
+    for part in "ab":
+        write_split(tmp_path / part, "train", [part])
+    (tmp_path / "b" / "dict.txt").unlink()
+    assert task_of(tmp_path / "a", tmp_path / "b").dictionary.symbols == DICTIONARY.symbols
+
+
+def test_words_of_all_shards_of_the_training_text_are_counted(tmp_path):
+    """``train1`` and so on next to ``train``, which fairseq's trainer reads as one text."""
+    write_split(tmp_path, "train", ["a b"])
+    write_split(tmp_path, "train1", ["b c", ""])
+    counts = task_of(tmp_path).word_counts()
+    assert [int(counts[DICTIONARY.index(word)]) for word in ("a", "b", "c", "</s>")] == [1, 2, 1, 3]
+
+
+def test_batches_of_training_are_in_the_order_that_is_asked_for_and_those_of_evaluation_of_like_length():
+    lengths = np.random.RandomState(0).randint(0, 30, 40).tolist()
+
+    def epochs(order: str, training: bool) -> list[list[list[int]]]:
+        task, dataset = SentenceResetLMTask(SentenceResetLMConfig(batch_order=order), DICTIONARY), make_dataset(lengths, training=training)
+        batches = [task.get_batch_iterator(dataset, None, 4, epoch=epoch).next_epoch_itr() for epoch in (1, 2)]
+        return [[batch["id"].tolist() for batch in of_epoch] for of_epoch in batches]
+
+    consecutive = [list(range(begin, begin + 4)) for begin in range(0, 40, 4)]
+    assert epochs("corpus", True) == [consecutive] * 2
+    one, other = epochs("shuffled", True)
+    assert one != other, "each epoch has an order of its own"
+    for batches in epochs("corpus", False):
+        assert max(max(lengths[index] for index in batch) - min(lengths[index] for index in batch) for batch in batches) < 10
+
+
+@pytest.mark.parametrize(("typed", "prefix"), [([EOS, 4, 5], [[4, 5]]), ([EOS], None)])
+def test_a_typed_line_is_the_prefix_to_continue(typed, prefix):
+    task, given = SentenceResetLMTask(SentenceResetLMConfig(), DICTIONARY), {}
+    generator = SimpleNamespace(generate=lambda models, sample, **options: given.update(options))
+    task.inference_step(generator, [], {"net_input": {"src_tokens": torch.tensor([typed])}})
+    assert given["bos_token"] == EOS
+    assert (None if given["prefix_tokens"] is None else given["prefix_tokens"].tolist()) == prefix
+
+
+def test_a_perplexity_beyond_all_numbers_is_infinite():
+    assert perplexity(math.log(2)) == 2.0
+    assert perplexity(1000.0) == math.inf
 
 
 @pytest.mark.parametrize("symbol", ["<s>", "<pad>", "</s>"])

@@ -88,6 +88,14 @@ def test_without_the_only_feature_the_lists_stay_as_they_are():
     assert tuned.ablation[1].interval == tuned.rows[0].interval
 
 
+def test_lists_are_drawn_like_those_of_the_other_rows():
+    """With the seed that is given, and those of one recording together."""
+    lists = [replace(nbest, id=f"{place // 4}-{place}") for place, nbest in enumerate(lists_with({"am": 1.0}))]
+    options = attlm.TuneOptions(folds_by=r"id:^(\d+)-", seed=7, restarts=1, ablation=True)
+    tuned = attlm.tune(lists, options=options)
+    assert tuned.ablation[0].interval == next(row.interval for row in tuned.rows if row.label == tuned.system.label)
+
+
 def test_a_fixed_weight_is_left_out_too():
     lists = lists_with({"am": 1.0, "lm": 1.0})
     tuned = attlm.tune(lists, options=attlm.TuneOptions(intervals={"am": (1.0, 1.0)}, restarts=1, ablation=True))

@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from cli_runs import run
+from lm_files import write_arpa
 
 import attlm_fairseq as attlm
 from attlm_fairseq.nbest.corrections.exposure import MIN_RARE, MIN_SCORED, SEEN_COST, rare_word_cost, warning_of_exposure
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
+from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+from attlm_fairseq.text import text_pipeline
+from attlm_fairseq.verbs.exposure import warn_of_seen_references
 
 
 class Remembers(Scorer):
@@ -27,7 +32,7 @@ class Remembers(Scorer):
     def score(self, sentences):
         costs = [self.part if tuple(words) in self.seen else 1.0 for words in sentences]
         return [
-            SentenceScore((*(-cost * (9.0 if word[0] == "r" else 2.0) for word in words), -1.0), tuple(word == "r0" for word in words))
+            SentenceScore((*(-cost * (9.0 if word[0] in "rR" else 2.0) for word in words), -1.0), tuple(word == "r0" for word in words))
             for cost, words in zip(costs, sentences, strict=True)
         ]
 
@@ -68,6 +73,46 @@ def test_an_lm_that_has_seen_the_text_is_told(verb, seen, caplog):
     told = [record.getMessage() for record in caplog.records if "seems to have seen" in record.getMessage()]
     assert len(told) == seen
     assert all("memory seems to have seen the " in line and "`attlm jackknife`" in line for line in told)
+
+
+class Masked(Remembers):
+    """Its values know the words on both sides."""
+
+    left_to_right = False
+
+
+def test_an_lm_that_reads_both_sides_is_not_judged(caplog):
+    references = texts(80)
+    lists = [[text.replace("f1", "f2"), text] for text in references]
+    attlm.tune(lists, references, {"memory": Masked(references)}, options=attlm.TuneOptions(folds=0, restarts=0))
+    assert "seems to have seen" not in caplog.text
+
+
+def test_each_lm_is_judged_by_its_own_text(caplog):
+    references = texts(80)
+    upper = attlm.LMSpec.of_loaded("upper", Remembers(text.upper() for text in references))
+    upper = replace(upper, text=text_pipeline("uppercase"))
+    lists = [[text.replace("f1", "f2"), text] for text in references]
+    attlm.tune(lists, references, {"upper": upper, "other": Remembers()}, options=attlm.TuneOptions(folds=0, restarts=0))
+    assert "upper seems to have seen the references" in caplog.text
+    assert "other seems" not in caplog.text
+
+
+def test_an_lm_next_to_an_ngram_lm_is_judged(tmp_path, caplog):
+    references = texts(80)
+    lists = [[text.replace("f1", "f2"), text] for text in references]
+    lms = {"ngram": write_arpa(tmp_path / "lm.arpa", ["f1", "f2"]), "memory": Remembers(references)}
+    attlm.tune(lists, references, lms, options=attlm.TuneOptions(folds=0, restarts=0))
+    assert "memory seems to have seen the references" in caplog.text
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_lms_of_other_processes_are_loaded_to_be_judged(seen, monkeypatch, caplog):
+    references = texts(80)
+    monkeypatch.setattr(RunConfig, "load", lambda run, device: [Remembers(references if seen else [])])
+    found = SimpleNamespace(lists=SimpleNamespace(references=[[text] for text in references]), loaded=None)
+    warn_of_seen_references(found, RunConfig((attlm.LMSpec("memory", checkpoints=(Path("lm.pt"),)),)))
+    assert ("memory seems to have seen the references" in caplog.text) == seen
 
 
 def test_thresholds():
