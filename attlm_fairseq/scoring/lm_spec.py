@@ -156,6 +156,10 @@ class LMSpec:
             if not allowed.is_right(given[name]):
                 raise InputError(f"{name} is {given[name]!r}, expected {allowed.expected}")
             object.__setattr__(self, name, allowed.convert(given[name]))
+        if self.loaded is not None and not isinstance(self.loaded, Scorer):
+            raise InputError(f"loaded is {self.loaded!r:.60}, expected a Scorer")
+        if self.loaded is not None and self.loaded.name != self.name:
+            object.__setattr__(self, "loaded", _renamed(self.loaded, self.name))
         for kind, refused in NOT_OF.items():
             if kind in given and (wrong := [name for name in refused if name in given]):
                 raise InputError(f"{wrong[0]} is not for {_CALLED[kind]}")
@@ -229,7 +233,7 @@ class LMSpec:
     def of_loaded(cls, name: str, scorer: Scorer) -> LMSpec:
         """Name a loaded LM. One of ``load_lm`` keeps the text steps of its LMSpec."""
         seen = cls(name) if scorer.spec is None else scorer.spec
-        return cls(name, text=seen.text, source_text=seen.source_text, only_close=seen.only_close, loaded=_renamed(scorer, name))
+        return cls(name, text=seen.text, source_text=seen.source_text, only_close=seen.only_close, loaded=scorer)
 
     def in_memory(self, device: DeviceConfig) -> LMSpec:
         """Return the spec with its LM and text steps loaded, so that their files may change or go.

@@ -17,7 +17,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import shown_output
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.exposure import SAMPLE
-from attlm_fairseq.nbest.features.lm_features import is_lm_feature
+from attlm_fairseq.nbest.features.lm_features import all_features
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import write_config
 from attlm_fairseq.scoring import text_file
@@ -221,9 +221,6 @@ def with_mixture(config: RunConfig, name: str) -> tuple[LMSpec, RunConfig]:
     mixture = replace(old, mixture=tuple((lm.name, 1.0 / len(members)) for lm in members))
     others = tuple(lm for lm in config.lms if lm.name != name)
     mixed = replace(config, lms=(*others, mixture))
-    of_lms, scored = ([lm.name for lm in lms] for lms in (mixed.lms, mixed.scored))
-
-    def is_of(key: str, names: list[str]) -> bool:
-        return key in names or is_lm_feature(key, names)
-
-    return mixture, mixed.without_weights({key for key in mixed.weights if is_of(key, of_lms) and not is_of(key, scored)})
+    of_lms, scored = ({lm.name for lm in lms} for lms in (mixed.lms, mixed.scored))
+    gone = (of_lms - scored) | (all_features(of_lms) - of_lms - all_features(scored))
+    return mixture, mixed.without_weights(gone)

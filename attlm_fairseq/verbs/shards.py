@@ -81,14 +81,15 @@ class ShardRescorer:
 def find_shards(pattern: str, output: Path | None = None) -> list[str]:
     """Return the files of a folder, or those that match a pattern, sorted.
 
-    Hidden files are left out, and the folder ``output`` of an earlier call, or one that holds it.
+    Hidden files are left out, and the folder ``output`` of an earlier call, or a folder that holds it.
 
     Raises:
         InputError: no file matches, or the folder has none.
     """
     files = sorted(glob.glob(f"{glob.escape(pattern)}/*" if Path(pattern).is_dir() else pattern))  # noqa: PTH207 - may be absolute
     if output is not None:
-        files = [file for file in files if not output.resolve().is_relative_to(Path(file).resolve())]
+        folder = Path(os.path.realpath(output))
+        files = [file for file in files if not (Path(file).is_dir() and folder.is_relative_to(os.path.realpath(file)))]
     if not files:
         raise InputError("no such files: expected a pattern in quotes, or a folder with a file for each shard", path=pattern)
     return files

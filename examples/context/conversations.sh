@@ -16,9 +16,9 @@ if [ ! -e "$quickstart/test.jsonl" ]; then
     exit 2
 fi
 
-# the checksum makes the steps run again if the quickstart has other results
+sum=$(cat "$quickstart"/{train,dev,test}.txt "$quickstart"/{dev,test}.jsonl "$quickstart/lm.arpa" | cksum)
 step topics train.txt "the quickstart's texts, by document" \
-    "python ../topics.py $quickstart .  # $(cat "$quickstart"/{train,dev,test}.txt "$quickstart"/{dev,test}.jsonl "$quickstart/lm.arpa" | cksum)"
+    "python ../topics.py $quickstart .  # $sum"  # so all steps are done again if the quickstart has other results
 step binarise data "fairseq's dictionary and binary data" \
     "fairseq-preprocess --only-source --trainpref train.txt --validpref dev.txt --destdir data"
 step train model "a small attentive LSTM language model, over documents" \

@@ -13,7 +13,7 @@ from cli_runs import TEXT, folder, refused, run  # noqa: F401 - a fixture
 
 import attlm_fairseq as attlm
 from attlm_fairseq.messages import collected
-from attlm_fairseq.nbest.run.decoder_score import total_without_lms
+from attlm_fairseq.nbest.run.decoder_score import distances_from_best, total_without_lms
 from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
 from attlm_fairseq.verbs.mixture import with_mixture
 
@@ -115,6 +115,8 @@ def test_a_mixture_leaves_nothing_of_its_members_weights_and_another_one_is_warn
     assert with_mixture(replace(config, weights={"a": 1.0}), "mix")[1].tuned_on == ""
     three = replace(mixed, lms=(*mixed.lms, attlm.LMSpec.of("lm.arpa", name="c")), weights={"c_minus_mix": 0.1, "mix": 0.2, "all_oov": 0.3})
     assert with_mixture(three, "all")[1].weights == {"mix": 0.2, "all_oov": 0.3}
+    like = tuple(attlm.LMSpec.of("lm.arpa", name=name) for name in ("a", "all_oov"))
+    assert with_mixture(replace(config, lms=like, weights={"a": 1.0, "all_oov": 0.3}), "all")[1].weights == {}
     run("mix", "text")
     for name in ("a", "b"):
         assert f"{name}_" not in "".join(attlm.run_config("attlm.toml").weights)
@@ -169,7 +171,7 @@ def test_features_of_the_lms_in_the_lists_are_no_scores_of_the_decoder(options, 
 
 @pytest.mark.usefixtures("folder")
 def test_what_an_lm_of_close_hypotheses_has_left_in_the_lists_may_have_a_weight():
-    """It has no features of its own, so these are scores of the lists; a weight of 0 says that they do not count."""
+    """It has no features of its own, so these are scores of the lists, but not the decoder's."""
     lists = [
         {"id": "u", "hyps": [{"text": "a", "scores": {"am": -1, "kenlm_oov": 0}}, {"text": "b", "scores": {"am": -2, "kenlm_oov": 1}}]}
     ]
@@ -177,17 +179,44 @@ def test_what_an_lm_of_close_hypotheses_has_left_in_the_lists_may_have_a_weight(
     for weight in ("kenlm_oov=-1", "kenlm_oov=0"):
         lm = ("--kenlm", "lm.arpa", "--weight", "kenlm=1", "--only-close", "kenlm=4")
         told = run("rescore", "lists", *lm, "--weight", weight, "-o", "out")
-        assert "has weight 1" not in told.stderr
+        assert "am, the decoder's own score, has weight 1" in told.stderr
     config = attlm.run_config(lms={"kenlm": attlm.LMSpec.of("lm.arpa", only_close=4.0)}, weights={"kenlm": 1.0, "kenlm_oov": -2.0})
-    assert total_without_lms(attlm.read_nbest("lists")[0], config) == [0.0, -2.0]
+    assert total_without_lms(attlm.read_nbest("lists")[0], config) == [-1.0, -4.0]
 
 
 @pytest.mark.usefixtures("folder")
-def test_scores_of_the_members_of_a_mixture_are_no_scores_of_the_decoder():
-    scores = {"a": -3, "a_oov": 0, "b": -4, "am": -1}
-    write_lists([{"id": "u", "hyps": [{"text": "a cat", "scores": scores}, {"text": "the cat", "scores": scores}]}])
+def test_a_score_may_have_the_name_of_a_member_of_a_mixture():
+    """A member replaces nothing. ``--only-close`` of the mixture goes by another score, if there is one."""
     lms = ("--kenlm", "a=lm.arpa", "--kenlm", "b=lm.arpa", "--mixture", "mix=a:0.5,b:0.5", "--weight", "mix=1")
-    assert "am, the decoder's own score, has weight 1" in run("rescore", "lists", *lms, "-o", "out").stderr
+    for given, weighted, distances in (
+        ({"a": -1}, "a", [0, 8]),
+        ({"score": -1, "a": -2}, "score", [0, 8]),
+        ({"am": -1, "a": -2}, None, [0, 8]),
+    ):
+        hypotheses = [
+            {"text": text, "scores": {name: place + score for name, score in given.items()}} for text, place in (("a", 0), ("b", -8))
+        ]
+        write_lists([{"id": "u", "hyps": hypotheses}])
+        told = run("rescore", "lists", *lms, "-o", "out").stderr
+        assert [name for name in given if f"{name}, the decoder's own score, has weight 1" in told] == ([weighted] if weighted else [])
+        config = attlm.run_config(lms={"a": "lm.arpa", "b": "lm.arpa", "mix": attlm.LMSpec("mix", mixture={"a": 1, "b": 1}, only_close=9)})
+        assert distances_from_best(attlm.read_nbest("lists")[0], config) == distances
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_score_with_the_name_of_an_lm_and_score_is_that_of_the_decoder_if_there_is_no_other():
+    write_lists([{"id": "u", "hyps": [{"text": "a", "scores": {"asr_score": -1}}, {"text": "b", "scores": {"asr_score": -9}}]}])
+    lm = ("--kenlm", "asr=lm.arpa", "--only-close", "asr=4", "--weight", "asr=1", "--weight", "asr_score=1")
+    assert "total = 1 asr + 1 asr_score" in run("rescore", "lists", *lm, "-o", "out").stderr
+
+
+@pytest.mark.usefixtures("folder")
+def test_scores_of_an_earlier_call_are_not_the_decoders():
+    """Of lists in memory, whose file had them as well."""
+    hypotheses = [{"text": "a", "scores": {"am": -1, "kenlm": -3}}, {"text": "b", "scores": {"am": -2, "kenlm": -3}}]
+    write_lists([{"id": "u", "hyps": hypotheses}])
+    lists = attlm.rescore("lists", {"kenlm": "lm.arpa"}, {"kenlm": 0.3, "am": 1.0}).lists
+    assert attlm.rescore(lists, {"b": "lm.arpa"}, {"b": 0.3}).weights == {"b": 0.3, "am": 1.0}
 
 
 @pytest.mark.usefixtures("folder")

@@ -122,6 +122,8 @@ def test_outputs_of_other_settings_are_not_taken_for_those_of_a_run(shards, monk
 def test_outputs_within_the_folder_of_the_files_are_not_rescored(shards):
     (shards / "in" / "out").mkdir()
     (shards / "link").symlink_to("in")
+    (shards / "in" / "one").rename(shards / "two-links")
+    (shards / "in" / "one").symlink_to("one")  # leads to itself
     for files in ("in", "in/*", f"../{shards.name}/in", "link"):
         for output in ("in/out", f"../{shards.name}/in/out", "in/out/first", "link/out"):
             assert [Path(file).name for file in find_shards(files, Path(output))] == ["bad", "one", "two"]

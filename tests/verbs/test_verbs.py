@@ -130,6 +130,15 @@ def test_an_lm_may_be_an_object(folder):
     assert line.scores[0].total == pytest.approx(kenlm.score([["the", "cat"]])[0].total)
 
 
+def test_an_lm_that_is_an_object_has_the_name_that_it_is_given(folder):
+    lists, references = [["a", "bb"], ["a", "bb"]], ["bb", "a"]
+    for lm in (FewestLetters(), attlm.LMSpec("short", loaded=FewestLetters())):
+        tuned = attlm.tune(lists, references, {"short": lm}, options=SHORT)
+        assert "short" in tuned.weights
+    with pytest.raises(attlm.InputError, match="loaded is 'lm', expected a Scorer"):
+        attlm.LMSpec("short", loaded="lm")
+
+
 def test_perplexities_and_mixtures(folder):
     printed = json.loads(run("ppl", "text", "--kenlm", "lm.arpa", "--json").stdout)
     assert [found.as_dict() for found in attlm.perplexity(TEXT, {"kenlm": "lm.arpa"})] == printed

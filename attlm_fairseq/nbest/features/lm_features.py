@@ -30,6 +30,12 @@ def default_features(texts: Mapping[str, TextPipeline]) -> list[str]:
     return [name for name in [*(f"{lm}_oov" for lm in texts), *tokens] if name not in texts]
 
 
+def all_features(lms: Iterable[str]) -> set[str]:
+    """Return the names of all features that these LMs can have."""
+    lms = list(lms)
+    return {f"{lm}{suffix}" for lm in lms for suffix in COUNTS} | {f"{a}{MINUS}{b}" for a in lms for b in lms if a != b}
+
+
 def is_lm_feature(name: str, lms: Iterable[str]) -> bool:
     """Return whether a name is a feature of these LMs. An LM's own name is not: that is its log-probability."""
     return name not in set(lms) and (_count_of(name, lms) is not None or _difference_of(name, lms) is not None)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, KeysView, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from attlm_fairseq.batching import peeked
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
 from attlm_fairseq.nbest.corrections.expansion import SCORES as CANDIDATE_SCORES
 from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names, features, is_incomplete, weighted_totals
-from attlm_fairseq.nbest.features.lm_features import is_lm_feature
-from attlm_fairseq.nbest.formats.hyporadise import AM_SCORE
+from attlm_fairseq.nbest.features.lm_features import all_features, is_lm_feature
+from attlm_fairseq.nbest.formats.hyporadise import AM_SCORE, score_key
 from attlm_fairseq.nbest.formats.lines import main_score
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, VOTE, NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -62,10 +62,9 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
         return dict(weights), ""
     own = own_scores(run, nbest)
     names = [lm.name for lm in run.scored]
-    of_lms = {name for name in weights if name in names or is_lm_feature(name, _with_features(run))}
+    of_lms = {name for name in weights if name in names or is_lm_feature(name, names)}
     by_rank = not weights and run.decision.rule != "max"
-    given = weights.keys() & {"rank", *own, *(_scores_of(nbest) - of_lms)}
-    if not (any(weights[name] for name in of_lms) or by_rank) or given:
+    if not (any(weights[name] for name in of_lms) or by_rank) or any(name in weights for name in (*own, "rank")):
         return dict(weights), ""
     if not own:
         translates = any(lm.uses_source and weights.get(lm.name) for lm in run.scored)  # which is what a decoder's score says, too
@@ -85,17 +84,13 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
 
 
 def own_scores(run: RunConfig, nbest: NbestList) -> list[str]:
-    """Return the scores that came with a list of the run, but for those that its LMs replace or gave it in an earlier run.
-
-    Whether the list has been scored makes no difference. In a HyPoradise file the names that LMs gave end in ``_score``.
+    """Return the scores that came with a list of the run, but for those that its LMs and their features replace or gave it in an earlier
+    run. In a HyPoradise file these names end in ``_score``.
     """
-    lms = [lm.name for lm in run.lms]
-
-    def is_of_lms(name: str) -> bool:
-        return name in lms or is_lm_feature(name, lms)
-
-    bare = {name: name if name == AM_SCORE else name.removesuffix("_score") for name in _scores_of(nbest)}
-    return [name for name in bare if not (is_of_lms(name) or is_of_lms(bare[name]))]
+    lms = {*nbest.hypotheses[0].lm_scores, *(lm.name for lm in run.scored)}
+    replaced = lms | all_features(lms)
+    earlier = {score_key(name) for name in replaced} - {AM_SCORE}
+    return [name for name in _scores_of(nbest) if name not in replaced and name not in earlier]
 
 
 class Doubts:
@@ -137,8 +132,10 @@ def distances_from_best(nbest: NbestList, run: RunConfig) -> list[float]:
     Raises:
         InputError: the list has no score of its own, it is unclear which score is the decoder's, or one is not a number.
     """
-    own = own_scores(run, nbest)
-    own = [name for name in own if name not in (*CANDIDATE_SCORES, CORRECTOR)] or own  # candidates have joined the list already
+    names = {lm.name for lm in run.lms}
+    own = own_scores(run, nbest) or [name for name in _scores_of(nbest) if name not in names]
+    # candidates have joined the list already; an earlier run may have left scores of a mixture's members
+    own = [name for name in own if name not in (*CANDIDATE_SCORES, CORRECTOR, *names)] or own
     name = main_score(own)
     if name is None or any(name not in hypothesis.scores for hypothesis in nbest.hypotheses):
         if run.decision.keep_incomplete:
@@ -154,7 +151,7 @@ def distances_from_best(nbest: NbestList, run: RunConfig) -> list[float]:
 def total_without_lms(nbest: NbestList, config: RunConfig) -> list[float]:
     """Return the total of each hypothesis without the scores that the LMs of the run give it, with the default decoder weight."""
     weights, _ = with_default(config, config.weights, nbest)
-    lms, featured = {lm.name for lm in config.lms}, _with_features(config)
+    lms, featured = {lm.name for lm in config.scored}, [lm.name for lm in config.scored if lm.only_close is None]
     own = {name: weight for name, weight in weights.items() if name not in lms and not is_lm_feature(name, featured)}
     if config.decision.keep_incomplete and is_incomplete(nbest, own):
         return [0.0] * len(nbest.hypotheses)  # nothing depends on it
@@ -163,11 +160,6 @@ def total_without_lms(nbest: NbestList, config: RunConfig) -> list[float]:
     return totals.tolist()
 
 
-def _with_features(run: RunConfig) -> list[str]:
-    """Return the names of the LMs that have features in this run: those that score all hypotheses."""
-    return [lm.name for lm in run.scored if lm.only_close is None]
-
-
-def _scores_of(nbest: NbestList) -> KeysView[str]:
+def _scores_of(nbest: NbestList) -> list[str]:
     """Return the names of the scores that came with a list, in their order."""
-    return {name: None for hypothesis in nbest.hypotheses for name in hypothesis.scores if name not in COMPUTED}.keys()
+    return [*dict.fromkeys(name for hypothesis in nbest.hypotheses for name in hypothesis.scores if name not in COMPUTED)]
