@@ -257,6 +257,7 @@ def test_a_link_stays_a_link_and_a_pipe_is_not_read_first(tmp_path):
         ("[lm.x]\nmixture = { y = 0.5, z = 0.5 }", r"attlm.toml: \[lm.x\] mixes 'y', which is not an LM of this run"),
         ("[lm.x]\nmixture = { x = 0.5, z = 0.5 }", r"attlm.toml: \[lm.x\] mixes 'x', which is not an LM of this run"),
         ("[lm.x\n", r"attlm.toml:1: is not TOML"),
+        ("[weights]\nx = 1\ny = [\n1]\nx = 2\nz = 3\n", r'attlm.toml:5: is not TOML: Key "x" already exists'),
     ],
 )
 def test_wrong_entries_are_named(tmp_path, text, message):

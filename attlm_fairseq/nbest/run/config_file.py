@@ -323,11 +323,30 @@ def _parse(path: Path) -> TOMLDocument:
     import tomlkit  # here: a run without attlm.toml does not wait for it
     from tomlkit.exceptions import TOMLKitError
 
+    text = ""
     try:
-        return tomlkit.parse(path.read_bytes().decode("utf-8").removeprefix("\ufeff"))  # what editors on Windows begin a file with
+        text = path.read_bytes().decode("utf-8").removeprefix("\ufeff")  # what editors on Windows begin a file with
+        return tomlkit.parse(text)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from None
     except UnicodeDecodeError as error:
         raise InputError(f"is not UTF-8 (byte {error.start})", path=path) from None
     except TOMLKitError as error:
-        raise InputError(f"is not TOML: {error}", path=path, line=getattr(error, "line", None)) from None
+        line = getattr(error, "line", None) or _line_of_second_key(text)
+        raise InputError(f"is not TOML: {error}", path=path, line=line) from None
+
+
+def _line_of_second_key(text: str) -> int | None:
+    """Return the line with a key that is there already, which tomlkit does not tell."""
+    import tomlkit
+    from tomlkit.exceptions import KeyAlreadyPresent, TOMLKitError
+
+    lines = text.splitlines(keepends=True)
+    for number in range(1, len(lines) + 1):
+        try:
+            tomlkit.parse("".join(lines[:number]))
+        except KeyAlreadyPresent:
+            return number
+        except TOMLKitError:
+            continue  # within a value of several lines
+    return None
