@@ -207,8 +207,7 @@ def _note_doubts(iterations: Sequence[EMIteration], events: _Events, left_out: i
 
 
 def with_mixture(config: RunConfig, name: str) -> tuple[LMSpec, RunConfig]:
-    """Return an equal-weight mixture of all LMs, and the configuration with it, without the rescoring weights of its members and of
-    their features.
+    """Return an equal-weight mixture of all LMs, and the configuration with it. The weights of its members and their features go.
 
     Raises InputError if there are fewer than two LMs, or if one of them has the name.
     """

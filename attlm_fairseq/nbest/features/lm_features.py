@@ -38,7 +38,8 @@ def all_features(lms: Iterable[str]) -> set[str]:
 
 def is_lm_feature(name: str, lms: Iterable[str]) -> bool:
     """Return whether a name is a feature of these LMs. An LM's own name is not: that is its log-probability."""
-    return name not in set(lms) and (_count_of(name, lms) is not None or _difference_of(name, lms) is not None)
+    names = set(lms)
+    return name not in names and name in all_features(names)
 
 
 def lm_feature(name: str, scores: Mapping[str, Sequence[SentenceScore]]) -> list[float]:

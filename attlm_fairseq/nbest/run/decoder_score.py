@@ -84,8 +84,9 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
 
 
 def own_scores(run: RunConfig, nbest: NbestList) -> list[str]:
-    """Return the scores that came with a list of the run, but for those that its LMs and their features replace or gave it in an earlier
-    run. In a HyPoradise file these names end in ``_score``.
+    """Return the scores that came with a list, but for those that have the name of an LM of the run or of one of its features.
+
+    An earlier run with these LMs may have written them. In a HyPoradise file such names end in ``_score``.
     """
     lms = {*nbest.hypotheses[0].lm_scores, *(lm.name for lm in run.scored)}
     replaced = lms | all_features(lms)
