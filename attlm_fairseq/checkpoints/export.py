@@ -30,6 +30,7 @@ TRAINING_OPTIONS = {
     "common": ("seed", "fp16", "bf16", "amp"),
     "distributed_training": ("distributed_world_size",),
 }
+OF_THIS_MACHINE = ("init_from", "teacher")  # options of models and criterions that are paths
 
 
 def write_checkpoint_folder(
@@ -100,9 +101,9 @@ def _recorded(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(section: Any) -> dict[str, Any]:
-    """Return the JSON-serialisable entries of a configuration section, in order, with enumerations as strings."""
+    """Return the JSON-serialisable entries of a configuration section, in order, with enumerations as strings, without paths."""
     entries = section if isinstance(section, Mapping) else vars(section) if hasattr(section, "__dict__") else {}
-    return {str(name): _as_plain(value) for name, value in entries.items() if _is_plain(value)}
+    return {str(name): _as_plain(value) for name, value in entries.items() if _is_plain(value) and name not in OF_THIS_MACHINE}
 
 
 def _is_plain(value: Any) -> bool:

@@ -34,16 +34,19 @@ def initialise_from(model: LanguageModel, symbols: Sequence[str], path: Path) ->
     weights = trained.model.state_dict()
     same_reader = kind_of(model.reader) is kind_of(trained.model.reader)
     columns = output_columns(model, trained.model)
-    taken, kept = [], []
-    for name, parameter in model.named_parameters():  # a tied output matrix is embedding.weight
-        found = weights.get(name)
-        part = name.split(".")[0]
-        if part in ("embedding", model.body) and (found is None or found.shape != parameter.shape):
+    own = dict(model.named_parameters())  # a tied output matrix is embedding.weight
+    for name in (*own, *weights):
+        found, parameter = weights.get(name), own.get(name)
+        if name.split(".")[0] in ("embedding", model.body) and size_of(found) != size_of(parameter):
             raise InputError(
                 f"--init-from: its {name} is {size_of(found)}, this model's is {size_of(parameter)}; "
                 "give both models the same recurrence, --decoder-embed-dim, --decoder-hidden-size, --decoder-top-size and --decoder-layers",
                 path=path,
             )
+    taken, kept = [], []
+    for name, parameter in own.items():
+        found = weights.get(name)
+        part = name.split(".")[0]
         of_reader = part == "reader" and not name.startswith("reader.projection.")
         if (part == "output" and not columns) or (of_reader and not same_reader) or found is None:
             kept.append(name)

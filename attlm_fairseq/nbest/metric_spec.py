@@ -43,6 +43,10 @@ class MetricSpec:
                 raise InputError(f"{option} is {value!r}, expected a value such as {defaults[option]!r}")
         return make_metric(self.name, text=self.text, **self.options)
 
+    def of_decisions(self) -> MetricSpec:
+        """Return the metric whose text steps and words decision rules compare: this one, or WER after its steps if it cannot be made."""
+        return MetricSpec(text=self.text) if self.name.startswith(UNNAMED) else self
+
 
 def options_of(metric: type) -> dict[str, Any]:
     """Return the keyword options of a class of METRICS with their defaults, without ``text``."""

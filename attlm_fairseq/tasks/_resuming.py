@@ -104,6 +104,8 @@ def _loading(load: Any) -> Any:
             vars(fairseq.checkpoint_utils.save_checkpoint).pop("best", None)
             if isinstance(schedule := trainer.lr_scheduler, ResumablePlateau):
                 schedule.forget()
+            if changes(saved["judged_by"], trainer.task.validated):  # not the metric alone: nt-asgd judges by perplexity whatever it is
+                trainer.task.average.perplexities.clear()
         if epoch_itr.iterations_in_epoch > 0 and (changed := changes(saved.get("options", {}), trainer.task.dependencies())):
             logger.warning(
                 f"the checkpoint was written in the midst of an epoch {changed}: the rest of this epoch reads some words again and leaves "

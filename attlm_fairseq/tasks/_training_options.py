@@ -64,6 +64,7 @@ class TrainingOptions(ChoiceOptions):
     best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
     maximize_best_checkpoint_metric: bool = II("checkpoint.maximize_best_checkpoint_metric")
     reset_meters: bool = II("checkpoint.reset_meters")
+    reset_optimizer: bool = II("checkpoint.reset_optimizer")
     patience: int = II("checkpoint.patience")
     valid_subset: str = II("dataset.valid_subset")
     batch_size_valid: Optional[int] = II("dataset.batch_size_valid")

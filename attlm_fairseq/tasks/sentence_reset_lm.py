@@ -172,8 +172,8 @@ class SentenceResetLMTask(FairseqTask):
 
     @property
     def resets(self) -> dict[str, Any]:
-        """The options that decide where state and memory are emptied."""
-        return {}
+        """The options that decide where state and memory are emptied, and what is predicted."""
+        return {"--blank-lines": str(self.cfg.blank_lines)}
 
     def warn_of_other_resets(self) -> None:
         """Warn if a checkpoint was trained with another task or other resets: ``fairseq-eval-lm`` takes both from the command line."""
@@ -394,7 +394,12 @@ class SentenceResetLMTask(FairseqTask):
     @property
     def judged_by(self) -> dict[str, Any]:
         """The options that decide which validation is better than which."""
-        return {"--best-checkpoint-metric": self.cfg.best_checkpoint_metric, "--valid-subset": self.cfg.valid_subset.split(",")[0]}
+        return {"--best-checkpoint-metric": self.cfg.best_checkpoint_metric, **self.validated}
+
+    @property
+    def validated(self) -> dict[str, Any]:
+        """The options that decide which events a validation predicts, and from what."""
+        return {"--valid-subset": self.cfg.valid_subset.split(",")[0], "--task": self._name, **self.resets}
 
     def dependencies(self) -> dict[str, Any]:
         """Return the settings that decide which batch has which sentences; with others, an epoch cannot go on where it was interrupted."""
@@ -411,9 +416,12 @@ class SentenceResetLMTask(FairseqTask):
         }
 
     def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
-        if not self.cfg.reset_meters and not changes(saved.get("judged_by", {}), self.judged_by):
+        """Go on where ``get_checkpoint_dict`` was called. A new optimizer begins a new average, from the weights in the checkpoint."""
+        forgotten = self.cfg.reset_meters or self.cfg.reset_optimizer  # as fairseq forgets the best validation
+        if not forgotten and not changes(saved.get("judged_by", {}), self.judged_by):
             load_patience_dict(saved.get("patience", {}))
-        self.set_average(saved)
+        if not self.cfg.reset_optimizer:
+            self.set_average(saved)
 
     def set_average(self, saved: dict[str, Any]) -> None:
         """Go on with the average of a checkpoint, and with the latest weights, from what ``get_checkpoint_dict`` returned."""

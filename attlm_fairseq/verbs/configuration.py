@@ -146,7 +146,10 @@ def run_config(
     of_corrector = {"corrector_languages": corrector_languages, "corrector_prefix": corrector_prefix}
     changes["candidates"] = run.candidates.changed(**of_candidates, **of_corrector, candidates=candidates)
     run, weights = replace(run, **changes), plain_weights(weights or {})
-    run = DecisionChoice(weights, decision).apply(run, metric_of(None, run)) if isinstance(decision, str) else run.with_weights(weights)
+    if isinstance(decision, str):
+        run = DecisionChoice(weights, decision).apply(run, metric_of(None, replace(run, metric=run.metric.of_decisions())))
+    else:
+        run = run.with_weights(weights)
     if keep_incomplete is not None:
         run = replace(run, decision=replace(run.decision, keep_incomplete=keep_incomplete))
     run = _with_lm_options(run, lm_options or {})

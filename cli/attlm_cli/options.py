@@ -249,17 +249,24 @@ class MetricChoice:
             note(f"note: {spec.name}{after} is the metric of {DEFAULT_CONFIG} in this folder; --metric names another")
         return RunConfig(metric=spec)
 
-    def of(self, run: RunConfig | None = None) -> Metric:
-        """Return the metric. Without ``--metric``, the other options change that of the run.
+    def of_decisions(self, run: RunConfig) -> Metric:
+        """Return the metric whose text steps and words decision rules compare. Nothing is measured: ``--bleu-tokenize`` implies BLEU.
 
-        ``run`` is None in rescoring, which measures nothing: ``--bleu-tokenize`` then says what the loss of BLEU compares.
+        Raises:
+            InputError: the metric of the run cannot be made.
+        """
+        spec = run.metric.of_decisions()
+        if self.bleu_tokenize and spec.name != "bleu":
+            spec = MetricSpec("bleu", spec.text)
+        return self.of(replace(run, metric=spec))
+
+    def of(self, run: RunConfig) -> Metric:
+        """Return the metric. Without ``--metric``, the other options change that of the run.
 
         Raises:
             InputError: an option is of another metric, or the run's metric is one of the user's own.
         """
-        implied = "bleu" if run is None and self.bleu_tokenize else ""
-        run = run or RunConfig()
-        name = self.metric or implied or run.metric.name
+        name = self.metric or run.metric.name
         if self.bleu_tokenize and name != "bleu":
             raise InputError(f"--bleu-tokenize is for --metric bleu, not for {name}; --metric-text says what {name} is to see")
         if self.ter_case_sensitive and name != "ter":

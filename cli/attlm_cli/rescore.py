@@ -99,7 +99,8 @@ def rescore_command(
       attlm rescore 'shards/*.gz' -o rescored --engine ray --devices cpu:8
       attlm rescore test.json --lm lm.pt --weight lm=0.4 --weight am_score=1 --to 1best -o test.txt
     """
-    run = choice.apply(run, measured.of(), as_metric=given_option("bleu_tokenize") is not None, of_words=output.to in OF_WORDS)
+    metric = measured.of_decisions(run if choice.rule else RunConfig())
+    run = choice.apply(run, metric, as_metric=given_option("bleu_tokenize") is not None, of_words=output.to in OF_WORDS)
     run = replace(run, decision=replace(run.decision, keep_incomplete=keep_incomplete))
     if run.decision.rule == "max" and (option := given_option("metric_text", "bleu_tokenize")):
         raise InputError(f"{option} is for --mbr or --consensus, none of which is given; to measure rescored lists use `attlm eval`")

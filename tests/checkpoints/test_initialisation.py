@@ -11,6 +11,7 @@ from lm_files import complete_options, write_checkpoint
 from attlm_fairseq.checkpoints.initialisation import initialise_from
 from attlm_fairseq.checkpoints.reading import load_model
 from attlm_fairseq.checkpoints.vocabulary import PAD, SPECIAL_SYMBOLS
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.families import build_language_model
 from attlm_fairseq.modules.language_model import LanguageModel
 
@@ -83,6 +84,20 @@ def test_weights_are_taken_from_a_model_whose_texts_begin_with_bos(tmp_path):
     model = untrained("plain_lstm_lm")
     initialise_from(model, [*SPECIAL_SYMBOLS, *WORDS], path)
     assert torch.equal(model.embedding.weight, content["model"]["decoder.model.embedding.weight"])
+
+
+@pytest.mark.parametrize(
+    ("family", "option", "values", "lost"),
+    [
+        ("plain_lstm_lm", "decoder_layers", (3, 1), r"its lstm\.weight_ih_l1 is 48x12, this model's is none"),
+        ("plain_lstm_lm", "decoder_layers", (1, 2), r"its lstm\.weight_ih_l1 is none, this model's is 48x12"),
+        ("mogrifier_lstm_lm", "mogrifier_rounds", (5, 2), r"its mogrifier\.layers\.0\.rounds\.2\.weight is .*, this model's is none"),
+    ],
+)
+def test_a_recurrence_is_taken_whole(tmp_path, family, option, values, lost):
+    path = write_checkpoint(tmp_path / "trained.pt", WORDS, _name=family, **{option: values[0]})
+    with pytest.raises(InputError, match=f"--init-from: {lost}"):
+        initialise_from(untrained(family, **{option: values[1]}), [*SPECIAL_SYMBOLS, *WORDS], path)
 
 
 @pytest.mark.parametrize("case", CASES)

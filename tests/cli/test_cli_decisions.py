@@ -16,6 +16,7 @@ import tomlkit
 from cli_runs import refused, run
 from lm_files import write_checkpoint
 
+import attlm_fairseq as attlm
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.run.config_file import read_config
@@ -296,6 +297,10 @@ def test_rules_ignore_case_where_the_metric_does(lists):
     run("tune", "cases", "--metric-text", "lowercase", "--mbr", "wer", "--folds", 0)
     assert read_config(lists / "attlm.toml").decision.text == parse_steps(["lowercase"])
     assert "over lowercase" in run("rescore", "cases", "--mbr", "cer", "-o", "out").stderr
+    for name in ("wer", "external"):
+        Path("own.toml").write_text(f'[weights]\ns = 1\n[metric]\nname = "{name}"\ntext = {{ steps = ["lowercase"] }}\n')
+        assert run("rescore", "cases", "--config", "own.toml", "--mbr", "wer", "--to", "1best").stdout == "Hello World\n"
+        assert attlm.rescore("cases", config=attlm.run_config("own.toml", decision="mbr-wer")).lists[0].hypotheses[0].text == "Hello World"
 
 
 TWICE = """\

@@ -38,7 +38,7 @@ def warning(saving: SentenceResetLMTask, resumed: SentenceResetLMTask, caplog, i
     load = _resuming._loading(lambda cfg, trainer: (extra_state, SimpleNamespace(iterations_in_epoch=inside)))
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        load(SimpleNamespace(reset_dataloader=reset, reset_optimizer=False), SimpleNamespace(task=resumed))
+        load(SimpleNamespace(reset_dataloader=reset, reset_optimizer=False), SimpleNamespace(task=resumed, lr_scheduler=None))
     return caplog.text
 
 
@@ -148,9 +148,53 @@ def test_the_loss_of_an_epoch_waits_for_the_schedule_and_no_other():
 @pytest.mark.parametrize("reset_optimizer", [False, True])
 def test_the_average_goes_on_with_the_optimizer_alone(reset_dataloader, reset_optimizer):
     """fairseq gives a task its state unless ``--reset-dataloader`` is given; a new optimizer begins a new average."""
-    task, given = make_task(), []
+    task, given, saved = make_task(average="asgd", reset_optimizer=reset_optimizer), [], {"average": 1}
     task.set_average = given.append
-    extra_state = {type(task).__name__: {"average": 1}}
-    load = _resuming._loading(lambda cfg, trainer: (extra_state, SimpleNamespace(iterations_in_epoch=0)))
+
+    def load_checkpoint(cfg: object, trainer: object) -> tuple[object, object]:
+        if not reset_dataloader:
+            task.set_checkpoint_dict(saved)
+        return {type(task).__name__: saved}, SimpleNamespace(iterations_in_epoch=0)
+
+    load = _resuming._loading(load_checkpoint)
     load(SimpleNamespace(reset_dataloader=reset_dataloader, reset_optimizer=reset_optimizer), SimpleNamespace(task=task))
-    assert given == ([{"average": 1}] if reset_dataloader and not reset_optimizer else [])
+    assert given == ([] if reset_optimizer else [saved])
+
+
+@pytest.mark.parametrize("forgets", [{}, {"reset_meters": True}, {"reset_optimizer": True}])
+def test_patience_forgets_what_fairseq_forgets(monkeypatch, forgets):
+    """Else a run goes on without a best validation, and ends after the first one, which takes the place of the best checkpoint."""
+    counted = []
+    monkeypatch.setattr("attlm_fairseq.tasks.sentence_reset_lm.load_patience_dict", counted.append)
+    task = make_task(**{"reset_meters": False, "reset_optimizer": False, **forgets})
+    task.set_checkpoint_dict({"patience": {"best": 3.0, "num_runs": 2}})
+    assert counted == ([] if forgets else [{"best": 3.0, "num_runs": 2}])
+
+
+@pytest.mark.parametrize(
+    ("changed", "kept"),
+    [
+        ({"best_checkpoint_metric": "loss"}, [9.0, 8.0]),  # nt-asgd judges by perplexity in any case
+        ({"valid_subset": "other,valid"}, []),
+        ({"blank_lines": "skip"}, []),
+        ({"kind": "documents"}, []),
+    ],
+)
+def test_validations_of_other_events_are_not_compared(changed, kept, caplog):
+    given = {"average": "nt-asgd", "best_checkpoint_metric": "ppl", "valid_subset": "valid"}
+    saving = make_task(**given)
+    saving.cfg._name = "sentence_reset_lm"
+    saving.average.perplexities = [9.0, 8.0]
+    resumed = make_task(**{**given, "reset_optimizer": False, **changed})
+    resumed.cfg._name = "document_reset_lm" if "kind" in changed else "sentence_reset_lm"
+    extra_state = saving.get_checkpoint_dict()
+
+    def load_checkpoint(cfg: object, trainer: object) -> tuple[object, object]:
+        resumed.set_checkpoint_dict(extra_state[type(resumed).__name__])
+        return extra_state, SimpleNamespace(iterations_in_epoch=0)
+
+    cfg, trainer = SimpleNamespace(reset_dataloader=False, reset_optimizer=False), SimpleNamespace(task=resumed, lr_scheduler=None)
+    with caplog.at_level(logging.WARNING):
+        _resuming._loading(load_checkpoint)(cfg, trainer)
+    assert "the next validation counts as the best so far" in caplog.text
+    assert resumed.average.perplexities == kept
