@@ -37,7 +37,7 @@ from attlm_fairseq.verbs.calibration import calibrate
 from attlm_fairseq.verbs.configuration import metric_of, run_config
 from attlm_fairseq.verbs.fit_of_references import warn_of_references
 from attlm_fairseq.verbs.lists import Lists, NbestFile, groups_of, is_file, lists_or_texts, title_of
-from attlm_fairseq.verbs.references import ReferenceFiles, References, reference_files, with_references
+from attlm_fairseq.verbs.references import ReferenceFiles, References, among, reference_files, with_references
 from attlm_fairseq.verbs.report import note_samples, row_record, write_report
 from attlm_fairseq.verbs.run import (
     Measurement,
@@ -200,16 +200,16 @@ def evaluate(
     features = require_weights(run)
     name = str(lists) if is_file(lists) else "input 1-best"
     files = reference_files(refs) or ReferenceFiles()
-    whole = list(lists_or_texts(lists, files.by))
-    read = with_references(whole, refs)
-    context, _ = with_context(run, read)
-    ids = {nbest.id for nbest in whole}
-    whole += [nbest for nbest in read if nbest.id not in ids]  # silence of CTM
+    as_read = list(lists_or_texts(lists, files.by))
+    read = with_references(as_read, refs)
+    whole, places = among(as_read, read, refs)
+    scored = whole if run.context is not None else read
+    context, _ = with_context(run, scored)
     groups = run.groups(read) if draw_by is None else groups_of(read, draw_by, "draw_by")
-    found = measure(read, metric, run, features, on_progress, context, groups)
+    found = measure(scored, metric, run, features, on_progress, context, groups, places=places if scored is whole else None)
     run, rescored = _rescored(found, metric, run)
     given = refs is not None and (refs is not files or files.paths)  # then the lists' own references do not count
-    further = _further(_by_name(others), found, whole if files.partial else found.lists.lists, metric, name, files.by, not given)
+    further = _further(_by_name(others), found, whole, places, metric, name, files.by, not given)
     best = f"oracle of {name}" if further else "oracle"
     of_best = oracle(found.lists.statistics, metric, [system.statistics for system in rescored[:1]])
     in_sample, notes = _in_sample(rescored, further, run, found.lists.references)
@@ -306,21 +306,23 @@ def _further(
     others: Mapping[str, Lists],
     found: Measurement,
     whole: Sequence[NbestList],
+    places: Sequence[int],
     metric: Metric,
     name: str,
     by: By | None,
     compare_references: bool,
 ) -> list[System]:
-    """Return the further systems with the statistics of their 1-best hypotheses. ``name``: of the first, ``whole``: all of its lists.
+    """Return the further systems with the statistics of their 1-best hypotheses.
+
+    ``name``: of the first system, ``whole``: all of its lists, ``places``: those that are measured.
 
     Raises InputError if one cannot be read or is of other utterances.
     """
     systems, first = [], found.lists.lists
-    measured_ids = {nbest.id for nbest in first}
     for label, other in others.items():
         of_texts = None if by == "id" else by  # --refs-by id is about references: further texts need no ids
         of_system = lists_of_system(label, other, whole, name, of_texts, compare_references)
-        lists = [own for own, nbest in zip(of_system, whole, strict=True) if nbest.id in measured_ids]
+        lists = [of_system[place] for place in places]
         of_first = [replace(own, references=nbest.references, unscored=nbest.unscored) for own, nbest in zip(lists, first, strict=True)]
         measured = measure_lists(without_unscored(of_first, label), metric)
         warn_of_subwords(measured.lists, metric)

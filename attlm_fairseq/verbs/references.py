@@ -124,6 +124,27 @@ def _with_references(lists: Iterable[NbestList], references: References | None) 
     return [_with_own(nbest, given, "its reference is empty") for nbest, given in zip(lists, texts, strict=True)]
 
 
+def among(whole: Sequence[NbestList], read: Sequence[NbestList], references: References | None) -> tuple[list[NbestList], list[int]]:
+    """Return all lists, those with references in their places, and these places.
+
+    Args:
+        whole: the lists without the references.
+        read: what ``with_references`` returned for them; if ``partial``, only those that have a reference.
+        references: the references.
+    """
+    files = reference_files(references)
+    if files is None or not files.partial:
+        return list(read), list(range(len(read)))
+    ids, known = {nbest.id for nbest in whole}, {nbest.id for nbest in read}
+    everything = [*whole, *(nbest for nbest in read if nbest.id not in ids)]  # silence of CTM
+    places = [place for place, nbest in enumerate(everything) if nbest.id in known]
+    if len(places) > len(read):  # of lists with one id, those that have references of their own
+        places = [place for place in places if everything[place].references]
+    for place, nbest in zip(places, read, strict=True):
+        everything[place] = nbest
+    return everything, places
+
+
 def reference_files(references: References | None) -> ReferenceFiles | None:
     """Return the reference files; None if the references are texts or not given."""
     if isinstance(references, ReferenceFiles):

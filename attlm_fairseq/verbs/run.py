@@ -95,10 +95,12 @@ def measure(
     context: Context | None = None,
     groups: np.ndarray | None = None,
     rules: Sequence[str] = (),
+    places: Sequence[int] | None = None,
 ) -> Measurement:
     """Score lists that have references, add the run's candidates, and compare every hypothesis with the references.
 
     The lists of one group of ``groups`` (N,) count as one sample for the statistics. ``rules`` are decision rules that will be tried.
+    ``places`` are those of the N lists to compare, if the others are only context.
 
     Raises:
         InputError: an LM or the corrections cannot be loaded or used, a list lacks a reference or a source sentence
@@ -106,7 +108,9 @@ def measure(
     """
     run = replace(run, candidates=run.candidates.noted()) if run.adds_candidates else run
     with scoring(run, features, on_progress, context=context) as rescorer:
-        measured = measure_lists(rescorer.score(rescorer.workers.expand(lists)), metric, groups)
+        scored = rescorer.score(rescorer.workers.expand(lists))
+        compared = range(len(lists)) if places is None else frozenset(places)
+        measured = measure_lists((nbest for place, nbest in enumerate(scored) if place in compared), metric, groups)
         signatures = rescorer.workers.signatures()
     warn_of_other_lms(run, signatures)
     warn_of_other_candidates(run)

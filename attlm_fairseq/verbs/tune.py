@@ -41,7 +41,7 @@ from attlm_fairseq.verbs.candidates import expanded_for_tuning
 from attlm_fairseq.verbs.configuration import LM, metric_of, run_config
 from attlm_fairseq.verbs.exposure import warn_of_seen_references
 from attlm_fairseq.verbs.lists import Lists, groups_of, lists_of, title_of
-from attlm_fairseq.verbs.references import References, with_references
+from attlm_fairseq.verbs.references import References, among, with_references
 from attlm_fairseq.verbs.report import note_samples, rounded
 from attlm_fairseq.verbs.run import Measurement, measure
 from attlm_fairseq.verbs.tune_options import TuneOptions
@@ -93,13 +93,16 @@ def tune(
     intervals = _intervals(options, run)
     if not run.lms and not run.candidates.anything:
         note("WARNING: no LM given: only the lists' own scores are tuned; --lm or --kenlm adds one")
-    read = with_references(lists_of(lists), refs)
+    as_read = list(lists_of(lists))
+    read = with_references(as_read, refs)
     groups = _groups(read, run, options.folds_by)
+    sizes = [len(nbest.hypotheses) for nbest in read]
     read = expanded_for_tuning(read, run, metric, options.folds, groups)
+    whole, places = among(as_read, read, refs) if run.context is not None else (read, None)
     if not any(nbest.has_choice for nbest in read):
         note(NOTHING_TO_CHOOSE)
     measured = replace(run, candidates=CandidateSpec(), weights={}, decision=Decision())
-    found, names = _measured(read, metric, measured, options, on_progress, groups)
+    found, names = _measured(whole, places, metric, measured, options, on_progress, groups)
     system = _system(found, metric, names, options, intervals)
     rows = []
     if options.ablation:
@@ -107,7 +110,7 @@ def tune(
             note("note: with --context, --ablation keeps the context that the weights of all scores chose")
         without = _names_without(found, run, options)
         rows = ablation(found.lists, metric, system, without, options, _search(options, names, intervals))
-    return _judged(found, metric, run, system, options, title_of("Tuning", lists), rows)
+    return _judged(found, sizes, metric, run, system, options, title_of("Tuning", lists), rows)
 
 
 def _groups(lists: Sequence[NbestList], run: RunConfig, folds_by: str | ContextSpec | None) -> np.ndarray | None:
@@ -121,20 +124,29 @@ def _groups(lists: Sequence[NbestList], run: RunConfig, folds_by: str | ContextS
 
 
 def _measured(
-    read: list[NbestList], metric: Metric, run: RunConfig, options: TuneOptions, on_progress: OnProgress, groups: np.ndarray | None
+    read: list[NbestList],
+    places: Sequence[int] | None,
+    metric: Metric,
+    run: RunConfig,
+    options: TuneOptions,
+    on_progress: OnProgress,
+    groups: np.ndarray | None,
 ) -> tuple[Measurement, list[str]]:
-    """Return the scored lists and the features to tune, and log unusual features. With a context, lists are scored twice."""
+    """Return the scored lists and the features to tune, and log unusual features. With a context, lists are scored twice.
+
+    ``places``: those of the lists that have references, if the others are only context.
+    """
     if options.confidence:
         require_words(metric)
     lm_features = _lm_features(run, options.features)
     context = None if run.context is None else Context(run.context)  # first pass: the context of a list is the 1-best texts as read
-    found = measure(read, metric, run, lm_features, on_progress, context, groups, options.rules)
+    found = measure(read, metric, run, lm_features, on_progress, context, groups, options.rules, places)
     for line in note_of_means(read):
         note(line)
     names = _names(found.lists, run, lm_features, options)
     if context is not None:
         context = _second_pass(found.lists, metric, names, options, context)
-        found = measure(read, metric, run, lm_features, on_progress, context, groups)
+        found = measure(read, metric, run, lm_features, on_progress, context, groups, places=places)
     warn_of_seen_references(found, run)
     return found, names
 
@@ -159,9 +171,19 @@ def _system(
 
 
 def _judged(
-    found: Measurement, metric: Metric, run: RunConfig, system: TunedSystem, options: TuneOptions, title: str, without: Sequence[Row]
+    found: Measurement,
+    sizes: Sequence[int],
+    metric: Metric,
+    run: RunConfig,
+    system: TunedSystem,
+    options: TuneOptions,
+    title: str,
+    without: Sequence[Row],
 ) -> Tuned:
-    """Return the tuned system, or the input order if cross-validation does not speak for a gain."""
+    """Return the tuned system, or the input order if cross-validation does not speak for a gain.
+
+    ``sizes``: numbers of hypotheses without candidates.
+    """
     repeats = note_samples(system.utterances, found.lists.groups is not None, ", and stay in one fold")
     groups = system.utterances.tolist()
     rows = compare(system.systems, metric, seed=options.seed, in_sample=system.in_sample, folds=system.folds, groups=groups)
@@ -184,7 +206,10 @@ def _judged(
     record = _record(found, metric, rows, system, gain, options.seed)
     if digests := dict(run.candidates.digests()):
         record["candidates"] = digests
-    confidence = fit(found.lists, metric, [(of, zeros | tuned) for of, tuned in answered], decision) if options.confidence else None
+    confidence = None
+    if options.confidence:
+        answering = found.lists if candidates.anything else _shortened(found.lists, sizes)
+        confidence = fit(answering, metric, [(of, zeros | tuned) for of, tuned in answered], decision)
     config = replace(
         run,
         weights=weights,
@@ -198,6 +223,12 @@ def _judged(
     )
     tuned = Tuned(config, metric, rows, system, tuple(options.rules), gain, record, found, title, repeats, list(without))
     return replace(tuned, notes=[_verdict(tuned, options, run.candidates), *repeats])
+
+
+def _shortened(measured: MeasuredLists, sizes: Sequence[int]) -> MeasuredLists:
+    """Return lists of these numbers of hypotheses: without candidates, which stand behind the others."""
+    lists = [replace(nbest, hypotheses=nbest.hypotheses[:size]) for nbest, size in zip(measured.lists, sizes, strict=True)]
+    return replace(measured, lists=lists)
 
 
 def _zeros(found: Measurement, run: RunConfig, options: TuneOptions, weights: Mapping[str, float]) -> dict[str, float]:

@@ -86,7 +86,7 @@ def eval_command(
       attlm eval test.json --config attlm.toml
       attlm eval test.json test.rescored.json --draw-by id:'^([^-]+)-'
     """
-    metric = measured.of(run or measured.of_folder())
+    metric = measured.of(run if run and run.path else measured.of_folder())
     decided = choice.apply(run or RunConfig(), metric, as_metric=given_option("bleu_tokenize", "cer_without_spaces") is not None)
     check_source(refs.source, decided, metric)
     if run is not None or choice.weights or results.report or decided.decision.rule != "max":

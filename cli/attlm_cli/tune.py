@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from attlm_cli.options import (
     config_output_option,
     folds_by_option,
     format_option,
+    given_option,
     grouped,
     measured_reference_options,
     metric_options,
@@ -28,6 +30,7 @@ from attlm_cli.printing import echo_json, echo_table, hypotheses_bar, this_comma
 from attlm_cli.run_options import run_options
 from attlm_cli.types import INTERVAL, WEIGHT, FiniteRange
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.metric_spec import spec_of
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.lists import NbestFile
 from attlm_fairseq.verbs.references import ReferenceFiles
@@ -179,7 +182,9 @@ def tune_command(
     }
     check_files(inputs, {"the output": output, "--report": results.report}, run)
     check_files({"the configuration": [run.path]}, {"--report": results.report})
-    warn_of_unused(output, run, found=("[weights]", "[decision]", "[confidence]", "[metric]"))
+    chosen = given_option("metric", "metric_text", "bleu_tokenize", "ter_case_sensitive", "cer_without_spaces") is not None
+    found = ("[weights]", "[decision]", "[confidence]", *(["[metric]"] if chosen else []))
+    warn_of_unused(output, replace(run, metric=spec_of(metric)), found)
     with hypotheses_bar(nbest, format_name) as bar:
         try:
             tuned = tune(NbestFile(nbest, format_name), refs, config=run, metric=metric, options=options, on_progress=bar.update)

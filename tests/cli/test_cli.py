@@ -417,6 +417,10 @@ def test_what_a_run_drops_of_the_configuration_is_told_before(folder):
     assert "does not use" not in run(*tuning, "--config", "w.toml").stderr
     assert f"{told.replace('attlm', 'w')}; --config" in run(*tuning, "--kenlm", "lm.arpa").stderr
     assert set(read_config(folder / "w.toml").weights) == {"am_score", "kenlm", "kenlm_oov", "words", "rank"}
+    run(*tuning, "--kenlm", "lm.arpa", "--metric", "cer")
+    assert "will be without it: [metric]; --config" in run(*tuning, "--kenlm", "lm.arpa").stderr
+    assert "does not use" not in run(*tuning, "--kenlm", "lm.arpa", "--metric", "cer").stderr
+    assert "does not use" not in run(*tuning, "--kenlm", "lm.arpa", "--metric", "ter").stderr
     (folder / "w.toml").write_text("[notes]\n")
     assert "w.toml: 'notes' is not a table" in refused(*tuning, "--kenlm", "lm.arpa")
     assert (folder / "w.toml").read_text() == "[notes]\n"

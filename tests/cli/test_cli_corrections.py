@@ -188,6 +188,11 @@ def test_phrases_are_tuned_and_those_that_never_match_named(folder: Path) -> Non
     assert "'東京' (line 2)" in told
     assert 'phrases = "names.txt"' in (folder / "attlm.toml").read_text()
     assert "okland" not in run("rescore", "names.json", "--to", "1best").stdout
+    fitted = []
+    for options in ([], ["--phrases", "names.txt"]):  # weights of 0 leave the candidates out, also of the confidences
+        run("tune", "names.json", *options, "--strength", 0, "--folds", 0, "--restarts", 1, "--confidence", "-o", "as_read.toml")
+        fitted.append(read_config(folder / "as_read.toml").confidence)
+    assert fitted[0] == fitted[1]
 
 
 def test_jackknifed_lists_have_scores_that_have_not_seen_them(folder: Path) -> None:

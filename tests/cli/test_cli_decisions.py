@@ -457,6 +457,8 @@ def test_evaluation_and_a_second_tuning_measure_what_was_tuned(lists):
         assert wer in measured(*tuned, "--metric", "wer")
         assert signature in measured()
         assert wer in measured("--metric", "wer")
+    assert "case:mixed|tok:tercom" in measured("--kenlm", "lm.arpa", "--weight", "kenlm=1")
+    assert "case:mixed|tok:tercom" in measured("--context", "all")
     assert "tok:none|smooth" in measured(*tuned, "--metric", "bleu", "--bleu-tokenize", "none")
     assert "case:mixed" in measured(*tuned)
     run("tune", "good.json")  # with the LMs and the metric of attlm.toml

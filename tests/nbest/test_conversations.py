@@ -237,6 +237,38 @@ def test_tuning_in_two_passes_and_evaluation_by_conversations(many_lists):
     assert alone.rows[0].interval.low != by_lists.rows[0].interval.low
 
 
+@pytest.mark.parametrize("of_file", [False, True])
+def test_lists_without_a_reference_are_context_all_the_same(many_lists, of_file):
+    lists = some_lists(40, 4)
+    (many_lists / "refs").write_text("".join(f"{nbest['id']} {nbest['ref']}\n" for nbest in lists[::2]))
+    for nbest in lists if of_file else lists[1::2]:
+        del nbest["ref"]
+    write(many_lists / "in.jsonl", lists)
+    refs = attlm.ReferenceFiles(["refs"] if of_file else [], partial=True)
+    config = attlm.run_config(lms={"lm": "lm.pt"}, weights=WEIGHTS, context="id:^(.)")
+    rescored = attlm.rescore("in.jsonl", config=config).lists
+    found = attlm.evaluate("in.jsonl", refs, {"as rescored": rescored}, config=config)
+    measured = found.measurement.lists.lists
+    assert [nbest.id for nbest in measured] == [nbest["id"] for nbest in lists[::2]]
+    for mine, theirs in zip(measured, rescored[::2], strict=True):
+        of_texts = {one.text: one.lm_scores["lm"] for one in theirs.hypotheses}
+        assert {one.text: one.lm_scores["lm"] for one in mine.hypotheses} == pytest.approx(of_texts, abs=1e-4)
+    scores = {row.label: row.interval.score for row in found.rows}
+    assert scores["rescored, max"] == scores["as rescored"]
+    tuned = attlm.tune("in.jsonl", refs, config=config, options=attlm.TuneOptions(folds=0, restarts=0, strength=1.0))
+    assert tuned.record["lists"] == 20
+
+
+def test_a_repeated_id_of_which_one_list_has_a_reference():
+    lists = [
+        attlm.NbestList("x", [attlm.Hypothesis("a b")], ("a b",)),
+        attlm.NbestList("x", [attlm.Hypothesis("a c")]),
+        attlm.NbestList("y", [attlm.Hypothesis("a d")], ("a e",)),
+    ]
+    found = attlm.evaluate(lists, attlm.ReferenceFiles(partial=True), {"again": lists})
+    assert [row.interval.score for row in found.rows] == [25.0] * 3
+
+
 def test_what_makes_no_sense_is_refused(many_lists):
     assert "for lists give --context all" in refused("rescore", "in.jsonl", *OPTIONS[:-1], "blank")
     close = ("--only-close", "lm=2", "--weight", "lm=1")

@@ -96,6 +96,15 @@ def test_a_negative_weight_is_one_line(folder):
     assert "--fix bert allows a weight below 0" in refused("tune", "lists", *options, "--interval", "bert=:1")
 
 
+def test_an_only_hypothesis_needs_no_score_of_the_decoder(folder):
+    with Path("lists").open("a") as file:
+        file.write('{"id": "u3", "ref": "", "hyps": []}\n')
+    options = ("--lm", "bert=bert", "--only-close", "3")
+    run("rescore", "lists", *options, "--weight", "bert=1", "-o", "out")
+    assert len(scores("out", "bert")) == 3
+    run("tune", "lists", *options, "--folds", 0, "--restarts", 0, "--strength", 1)
+
+
 def test_what_cannot_be_measured_is_one_line(folder):
     arguments = ["rescore", "lists", "--lm", "bert=bert", "--weight", "bert=1"]
     assert "there is no masked LM" in refused("rescore", "lists", "--lm", "lm.arpa", "--weight", "lm=1", "--only-close", "3")

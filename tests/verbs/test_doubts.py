@@ -77,6 +77,11 @@ def test_rank_in_rescored_lists_is_warned_of():
     with collected() as told:
         attlm.rescore(rescored, {"kenlm": "lm.arpa"}, {"kenlm": 1.0, "score": 1.0, "rank": -0.5})
     assert [line for line in told if line.startswith(warning)]
+    hyporadise = [{"input": ["the cat sat", "the cat ran"], "output": "the cat ran", "am_score": [-1.0, -1.1]}] * 3
+    Path("lists.json").write_text(json.dumps(hyporadise))
+    command = ["--kenlm", "lm.arpa", "--weight", "kenlm=1", "--weight", "am_score=1", "--weight", "rank=-0.5"]
+    run("rescore", "lists.json", *command, "-o", "out.json")  # there the score is called kenlm_score
+    assert warning in run("rescore", "out.json", *command, "-o", "twice.json").stderr
 
 
 @pytest.mark.usefixtures("folder")

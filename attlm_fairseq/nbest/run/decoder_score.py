@@ -90,8 +90,14 @@ def own_scores(run: RunConfig, nbest: NbestList) -> list[str]:
     """
     lms = {*nbest.hypotheses[0].lm_scores, *(lm.name for lm in run.scored)}
     replaced = lms | all_features(lms)
-    earlier = {score_key(name) for name in replaced} - {AM_SCORE}
+    earlier = set(map(written_name, replaced))
     return [name for name in _scores_of(nbest) if name not in replaced and name not in earlier]
+
+
+def written_name(name: str) -> str:
+    """Return the name under which a HyPoradise file has the score ``name`` of an earlier run; the name itself if that is the decoder's."""
+    key = score_key(name)
+    return name if key == AM_SCORE else key
 
 
 class Doubts:
@@ -128,11 +134,13 @@ class Doubts:
 def distances_from_best(nbest: NbestList, run: RunConfig) -> list[float]:
     """Return how far the decoder's score of each hypothesis is below the best of the list: natural log, 0 or more.
 
-    If incomplete lists are kept, one in which a hypothesis lacks the score has distances of 0.
+    One hypothesis alone needs no score. If incomplete lists are kept, one in which a hypothesis lacks the score has distances of 0.
 
     Raises:
         InputError: the list has no score of its own, it is unclear which score is the decoder's, or one is not a number.
     """
+    if len(nbest.hypotheses) == 1:
+        return [0.0]
     names = {lm.name for lm in run.lms}
     own = own_scores(run, nbest) or [name for name in _scores_of(nbest) if name not in names]
     # candidates have joined the list already; an earlier run may have left scores of a mixture's members

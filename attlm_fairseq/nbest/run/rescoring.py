@@ -16,7 +16,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.decoder_score import distances_from_best, total_without_lms, with_default, with_telling
+from attlm_fairseq.nbest.run.decoder_score import distances_from_best, total_without_lms, with_default, with_telling, written_name
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.walk import Choice, Group, Turn, with_scores
 from attlm_fairseq.nbest.run.workers import Workers
@@ -127,7 +127,8 @@ class Rescorer:
         hypotheses = list(chain.from_iterable(nbest.hypotheses for nbest in block))
         for name, column in scores.values.items():
             rows = list(zip(hypotheses, column, strict=True))
-            if self.uses_rank and all(has(hypothesis.scores | hypothesis.lm_scores, name, value) for hypothesis, value in rows):
+            known = (name, written_name(name))
+            if self.uses_rank and all(any(has(one.scores | one.lm_scores, given, value) for given in known) for one, value in rows):
                 told = f"WARNING: the lists have the scores of {name} already: they seem to be rescored, and rank goes by their new order"
                 self.notes.setdefault(RESCORED, f"{told}; give the decoder's own lists")
             if any(name in hypothesis.scores and not has(hypothesis.scores, name, value) for hypothesis, value in rows):
