@@ -17,7 +17,7 @@ from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.files import TextSource, is_stream, shown_output
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.config_file import write_config
+from attlm_fairseq.nbest.run.config_file import context_to_write, write_config
 from attlm_fairseq.scoring.cache import Cache, CacheScorer, NeuralCache, UnigramCache, cached_probabilities, mixed
 from attlm_fairseq.scoring.context import SENTENCES_AT_ONCE, stretches
 from attlm_fairseq.scoring.conversations import ContextSpec
@@ -170,6 +170,8 @@ def fit_context(
     fitting = _Fitting(run, read, find)
     found = tuple(lm if lm.mixture else fitting.fitted(lm) for lm in run.lms)
     reaches_back = fitting.adaptations or any(lm.neural_cache or lm.unigram_cache or lm.adapt for lm in found)
+    if any(given.weights.values()) and (fitting.adaptations or found != run.lms):
+        note("note: the weights were tuned without these settings: tune them again")
     if given.context is None and reaches_back:
         note("context: all. Every later command takes its text, or all its lists, as one conversation unless --context says otherwise")
     record = {
@@ -178,9 +180,8 @@ def fit_context(
         "ppl": {f"{row.lm} {row.setting}": round(row.ppl, 4) for row in fitting.rows},
         "attlm": __version__,
     }
-    return Fitted(
-        replace(run, lms=found, context=run.context if reaches_back else given.context), fitting.rows, record, fitting.adaptations
-    )
+    context = context_to_write(run if reaches_back else given)
+    return Fitted(replace(run, lms=found, context=context), fitting.rows, record, fitting.adaptations)
 
 
 @dataclass

@@ -55,7 +55,8 @@ def write_report(
     for scorer in lms.scorers:
         facts[f"LM {scorer.name}"] = ", ".join(f"{key}: {value}" for key, value in scorer.signature().items())
     decision = str(run.decision)
-    page = replace(page, weights=run.weights, decision=decision, oov=found.oov, facts=facts, scorers=lms.scorers, texts=lms.texts)
+    of_lms: dict[str, Any] = {"scorers": lms.scorers, "texts": lms.texts, "oov": found.oov, "in_context": run.context is not None}
+    page = replace(page, weights=run.weights, decision=decision, facts=facts, **of_lms)
     with whole_file(os.fspath(path)) as out:
         # file names and commands may hold bytes that are not UTF-8: escape them instead of failing
         out.write(builder.html(page).encode("utf-8", "backslashreplace").decode())

@@ -101,7 +101,7 @@ def tune(
     whole, places = among(as_read, read, refs) if run.context is not None else (read, None)
     if not any(nbest.has_choice for nbest in read):
         note(NOTHING_TO_CHOOSE)
-    measured = replace(run, candidates=CandidateSpec(), weights={}, decision=Decision())
+    measured = replace(run, candidates=CandidateSpec(), weights={}, decision=Decision(keep_incomplete=run.decision.keep_incomplete))
     found, names = _measured(whole, places, metric, measured, options, on_progress, groups)
     system = _system(found, metric, names, options, intervals)
     rows = []
@@ -213,7 +213,7 @@ def _judged(
     config = replace(
         run,
         weights=weights,
-        decision=decision,
+        decision=replace(decision, keep_incomplete=run.decision.keep_incomplete),
         candidates=candidates,
         confidence=confidence,
         tuned_on=record[TUNED_ON],

@@ -229,6 +229,8 @@ def test_tuning_in_two_passes_and_evaluation_by_conversations(many_lists):
     config = attlm.run_config("attlm.toml")
     assert config.context == ContextSpec("id", "^[0-9]+")
     found = attlm.evaluate("in.jsonl", config=config)
+    found.write_report("page.html")
+    assert "ln p of each word without the context: 1-best" in (many_lists / "page.html").read_text()
     assert len(set(found.measurement.lists.utterances(found.metric))) == 12
     alone = attlm.evaluate("in.jsonl", config=attlm.run_config(context="id:^[0-9]+"))
     assert [row.label for row in alone.rows] == ["in.jsonl", "oracle"]
@@ -277,6 +279,21 @@ def test_what_makes_no_sense_is_refused(many_lists):
     assert "--context 'some'" in refused("ppl", "text", "--lm", "lm.pt", "--context", "some")
     assert "a whole number" in refused("ppl", "text", "--lm", "lm.pt", "--context-sentences", "few")
     assert run("ppl", "text", "--lm", "lm.pt", "--context", "blank").stdout != run("ppl", "text", "--lm", "lm.pt").stdout
+
+
+@pytest.mark.parametrize("command", ["fit", "mix"])
+def test_a_text_does_not_change_which_lists_are_a_conversation(many_lists, command):
+    """Its own context is of lines, which have no ids."""
+    config = '[lm.lm]\ncheckpoint = "lm.pt"\n[lm.ngram]\nkenlm = "lm.arpa"\n[weights]\nlm = 1.0\nngram = 0.5\nam = 1.0\n'
+    (many_lists / "attlm.toml").write_text(f'{config}[context]\nconversations = "id:^."\n')
+    find = ["--find", "unigram-cache"] if command == "fit" else []
+    told = run(command, "text", *find, "--context", "blank").stderr
+    assert attlm.run_config("attlm.toml").context == ContextSpec("id", "^.")
+    assert "note: [context] in attlm.toml stays id:^., which is for lists" in told
+    assert ("the weights were tuned without these settings: tune them again" in told) == (command == "fit")
+    (many_lists / "attlm.toml").write_text(f'{config}[context]\nconversations = "all"\n')
+    run(command, "text", *find, "--context", "blank")
+    assert attlm.run_config("attlm.toml").context == ContextSpec("blank")
 
 
 def test_an_ensemble_and_a_memory_of_slots_go_along(folder):  # noqa: F811

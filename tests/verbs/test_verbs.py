@@ -277,6 +277,8 @@ def test_incomplete_lists_do_not_change_the_rule(folder):
         attlm.evaluate(lacking, ["a", "a"], config=attlm.run_config(weights={"s": 1.0}, keep_incomplete=True))
     config = attlm.run_config("tuned.toml", keep_incomplete=True)
     assert (config.decision.rule, config.decision.keep_incomplete) == ("mbr-wer", True)
+    again = attlm.tune([[("a", {"s": -1.0}), ("b", {"s": -2.0})]] * 2, ["a", "b"], config=config, options=attlm.TuneOptions(folds=0))
+    assert again.config.decision.keep_incomplete
     first = {"u": {}, "v": {"am": 0.0}}
     lists = [attlm.NbestList(name, [attlm.Hypothesis("b", b), attlm.Hypothesis("a", {"am": 1.0})]) for name, b in first.items()]
     kept = attlm.rescore(lists, config=config)

@@ -80,7 +80,7 @@ class Report:
 
     ``rows`` are the systems, compared ``against`` the first; ``influence`` is the share of each weight in the decisions;
     ``texts`` are the text steps of the LMs ``scorers``; ``facts`` say what is needed to reproduce the result. ``ablation`` are
-    systems without a score each, compared ``against_all`` scores.
+    systems without a score each, compared ``against_all`` scores. ``in_context``: the LMs' scores of the lists are those in a context.
     """
 
     title: str
@@ -97,6 +97,7 @@ class Report:
     calibration: Calibration | None = None
     ablation: Sequence[Row] = ()
     against_all: str = ""
+    in_context: bool = False
 
 
 class ReportBuilder:
@@ -196,6 +197,7 @@ class ReportBuilder:
             texts={scorer.name: str(text) for scorer, text in zip(page.scorers, page.texts, strict=True)},
             notes=page.notes,
             facts=page.facts,
+            in_context=page.in_context,
             calibration=page.calibration,
         )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream, whole_file
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.confidence import Confidence
 from attlm_fairseq.nbest.decision.decision import EXTERNAL_RULE, RULES, Decision, is_rule
@@ -265,6 +266,20 @@ def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], recor
     document[record_name] = _encodable(({"command": command} if command else {}) | dict(record))
     with whole_file(str(path)) as out:
         out.write(tomlkit.dumps(document))
+
+
+def context_to_write(config: RunConfig) -> ContextSpec | None:
+    """Return the context to write after a run on a text: that of the text, unless ``config`` was read from a file that tells the
+    conversations of lists by their ids, which lines of text do not have. Logs if the two differ.
+
+    Raises InputError if the file cannot be read any more.
+    """
+    held = read_config(config.path).context if config.path is not None else None
+    if held is None or held.kind not in ("id", "file"):
+        return config.context
+    if held != config.context:
+        note(f"note: [context] in {config.path} stays {held}, which is for lists")
+    return held
 
 
 def unused(path: Path, config: RunConfig, found: Collection[str] = ()) -> list[str]:
