@@ -178,7 +178,7 @@ config_output_option = cloup.option(
     default=DEFAULT_CONFIG,
     show_default=True,
     help="File to write. If it exists, it is updated, and then holds the LMs, text steps and weights of this "
-    "run only (- is standard output).",
+    "run only. - is standard output; tables then go to standard error.",
 )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attlm_fairseq.errors import TURNS, UnknownFormatError, visible
+from attlm_fairseq.files import STANDARD_OUTPUT
 from attlm_fairseq.messages import LOGGER
 
 if TYPE_CHECKING:
@@ -99,9 +100,12 @@ def echo_json(value: Any) -> None:
     click.echo(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
-def echo_table(table: object) -> None:
-    """Print a table, or another text of several lines, whose names and words may come from files."""
-    click.echo(_visible_lines(str(table)))
+def echo_table(table: object, beside: Path | None = None) -> None:
+    """Print a table, or another text of several lines, whose names and words may come from files.
+
+    ``beside`` is a file that the command writes, too. If that is standard output, the table goes to standard error.
+    """
+    click.echo(_visible_lines(str(table)), err=str(beside) in STANDARD_OUTPUT)
 
 
 _CONTROLS = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{TURNS}]")  # all but tab and end of line

@@ -30,6 +30,7 @@ from attlm_cli.printing import echo_json, echo_table, hypotheses_bar, this_comma
 from attlm_cli.run_options import run_options
 from attlm_cli.types import INTERVAL, WEIGHT, FiniteRange
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import STANDARD_OUTPUT
 from attlm_fairseq.nbest.metric_spec import spec_of
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.lists import NbestFile
@@ -174,6 +175,8 @@ def tune_command(
     metric = measured.of(run)
     options = TuneOptions(**search, **trust, **others)
     check_source(refs.source, run, metric, options.rules)
+    if results.as_json and str(output) in STANDARD_OUTPUT:
+        raise InputError("--json and the output both go to standard output: name a file with -o")
     inputs = {
         "the input": [nbest],
         "the references": refs.files,
@@ -189,17 +192,17 @@ def tune_command(
         try:
             tuned = tune(NbestFile(nbest, format_name), refs, config=run, metric=metric, options=options, on_progress=bar.update)
         except NoGainError as error:
-            print_tuned(error.tuned, results.as_json)
+            print_tuned(error.tuned, results.as_json, output)
             raise
     if results.report:  # first: if the report cannot be written, no weights are written either
         tuned.write_report(results.report, this_command())
     tuned.save(output, this_command())
-    print_tuned(tuned, results.as_json)  # last: a reader such as `head` may close the pipe before the table ends
+    print_tuned(tuned, results.as_json, output)  # last: a reader such as `head` may close the pipe before the table ends
 
 
-def print_tuned(tuned: Tuned, as_json: bool) -> None:
-    """Print the table and the weights."""
+def print_tuned(tuned: Tuned, as_json: bool, output: Path) -> None:
+    """Print the table and the weights, beside what is written to ``output``."""
     if as_json:
         echo_json(tuned.as_dict())
         return
-    echo_table(tuned)
+    echo_table(tuned, beside=output)

@@ -15,6 +15,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.text import text_pipeline
@@ -109,6 +110,28 @@ def test_a_kaldi_file_becomes_a_folder(kaldi):
     attlm.write_nbest(attlm.read_nbest("k.txt"), "new/", "kaldi")
     assert Path("new/text").read_text() == TEXT
     run("convert", "nbest/", "-o", "-", "--to", "kaldi")  # standard output is no folder: text lines
+
+
+@pytest.mark.parametrize(
+    ("command", "printed"),
+    [
+        (["tune", "dev.json", "--kenlm", "lm.arpa", "--folds", "0", "--restarts", "1"], "input 1-best"),
+        (["mix", "text", "--kenlm", "lm.arpa", "--lm", "lm.pt"], "iteration"),
+        (["fit", "text", "--kenlm", "lm.arpa", "--find", "unigram-cache"], "setting"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_what_goes_to_standard_output_can_be_read_again(command, printed):
+    result = run(*command, "-o", "-")
+    Path("again.toml").write_text(result.stdout)
+    assert read_config(Path("again.toml")).lms
+    assert printed in result.stderr
+    assert printed in run(*command, "-o", "other.toml").stdout
+
+
+@pytest.mark.usefixtures("folder")
+def test_json_and_a_configuration_do_not_share_standard_output():
+    assert "--json and the output both go to standard output" in refused("tune", "dev.json", "--kenlm", "lm.arpa", "--json", "-o", "-")
 
 
 def test_settings_of_an_earlier_fit_do_not_go_unsaid(folder):  # noqa: F811
