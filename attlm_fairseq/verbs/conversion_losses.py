@@ -54,10 +54,11 @@ class Losses:
         self._has_sources = False  # whether the first list has one
         self._sorted = True
 
-    def watch(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
-        """Yield each list after counting what it would lose."""
+    def watch(self, lists: Iterable[NbestList], new_only: bool = False) -> Iterator[NbestList]:
+        """Yield each list after counting what it would lose. ``new_only``: lists that are written as their file has them lose nothing."""
         for place, nbest in enumerate(lists):
-            self._count(nbest, place)
+            if not new_only or nbest.verbatim is None:
+                self._count(nbest, place)
             yield nbest
 
     def _count(self, nbest: NbestList, place: int) -> None:

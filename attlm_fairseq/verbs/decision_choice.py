@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.decision.decision import EXTERNAL_RULE, compared_text, loss_spaces, loss_tokenizer
+from attlm_fairseq.nbest.decision.decision import EXTERNAL_RULE, compared_text, loss_spaces, loss_tokenizer, option_of
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.run.config import RunConfig
 
@@ -63,6 +63,5 @@ class DecisionChoice:
             if changed and not any(changed.values()):
                 note("note: all weights are 0: posteriors go by rank, as with rank=-1; --scale 0 makes all hypotheses equally likely")
             elif tuned is None or changed != run.weights:
-                option = "--consensus" if rule == "consensus" else f"--mbr {rule.removeprefix('mbr-')}"
-                note(f"note: scale {scale:g} was not tuned for these weights: `attlm tune {option}` finds one, --scale sets it")
+                note(f"note: scale {scale:g} was not tuned for these weights: `attlm tune {option_of(rule)}` finds one, --scale sets it")
         return replace(weighted, decision=decision)

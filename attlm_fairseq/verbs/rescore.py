@@ -19,6 +19,7 @@ from attlm_fairseq.nbest.formats import (
     CONVERTIBLE,
     CONVERTIBLE_FOLDERS,
     ONE_BEST,
+    Holds,
     NbestFolderFormat,
     NbestFormat,
     find_target,
@@ -38,6 +39,7 @@ from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress
 from attlm_fairseq.verbs.configuration import LM, run_config
+from attlm_fairseq.verbs.conversion_losses import Losses
 from attlm_fairseq.verbs.fit_of_references import SAMPLE_LISTS
 from attlm_fairseq.verbs.lists import Lists, Sources, opened_lists, with_sources
 from attlm_fairseq.verbs.run import hint_at_clauses, require_lms, require_weights, scoring, warn_of_other_candidates, warn_of_other_lms
@@ -295,5 +297,11 @@ def _list_writer(form: NbestFormat | NbestFolderFormat | None, path: str, to: st
     is_other = form is None or target.name != form.name
     if run.adds_candidates or is_other:
         when = f"in {target.name}" if is_other else "with added candidates"
-        return _Writer(lambda lists: write_nbest(expanded_for(lists, target.keeps, when), target, path), confidence)
+        losses = Losses(target.name, target.holds or Holds())
+
+        def write(lists: Iterable[NbestList]) -> None:
+            write_nbest(losses.watch(expanded_for(lists, target.keeps, when), new_only=True), target, path)
+            losses.told()
+
+        return _Writer(write, confidence)
     return _Writer(lambda lists: write_nbest(lists, target, path), confidence)

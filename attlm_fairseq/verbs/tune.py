@@ -17,7 +17,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
 from attlm_fairseq.nbest.corrections.expansion import SCORES
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
-from attlm_fairseq.nbest.decision.decision import Decision, compared_text
+from attlm_fairseq.nbest.decision.decision import Decision, compared_text, option_of
 from attlm_fairseq.nbest.features.length import note_of_means
 from attlm_fairseq.nbest.features.lm_features import default_features, differing_lms, is_lm_feature
 from attlm_fairseq.nbest.fingerprints import fingerprint
@@ -93,6 +93,10 @@ def tune(
     intervals = _intervals(options, run)
     if not run.lms and not run.candidates.anything:
         note("WARNING: no LM given: only the lists' own scores are tuned; --lm or --kenlm adds one")
+    if run.decision.rule not in ("max", *options.rules):
+        note(f"note: the rule {run.decision.rule} is not tuned again: {option_of(run.decision.rule)} does that")
+    if run.confidence is not None and not options.confidence:
+        note("note: word confidences are not fitted again: --confidence does that")
     as_read = list(lists_of(lists))
     read = with_references(as_read, refs)
     groups = _groups(read, run, options.folds_by)

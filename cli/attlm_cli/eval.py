@@ -110,4 +110,4 @@ def eval_command(
     if results.as_json:
         echo_json(found.as_dict())
         return
-    echo_table(found)
+    echo_table(found, errors, results.report)

@@ -40,5 +40,5 @@ def mix_command(text: str, name: str, output: Path, source: str | None, run: Run
     warn_of_unused(output, run, found=(f"[lm.{name}]",))
     with lines_bar(text) as bar:
         mixture = estimate_mixture(text, name=name, config=run, source=source, on_progress=bar.update)
-    echo_table(mixture, beside=output)
+    echo_table(mixture, output)
     mixture.save(output, this_command())

@@ -238,9 +238,15 @@ class MetricChoice:
 
     def of_folder(self) -> RunConfig:
         """Return a run that has nothing but the metric of the folder's ``attlm.toml``, unless ``--metric`` is given; log which."""
-        if self.metric or not DEFAULT_CONFIG.is_file():
+        if not DEFAULT_CONFIG.is_file():
             return RunConfig()
-        spec = read_config(DEFAULT_CONFIG).metric
+        config = read_config(DEFAULT_CONFIG)
+        if config.context is not None and config.context.kind in ("id", "file") and not given_option("context", "draw_by"):
+            drawn = f"--draw-by {config.context} draws whole conversations for intervals and p-values"
+            note(f"note: {DEFAULT_CONFIG} in this folder has the context {config.context}: {drawn}")
+        if self.metric:
+            return RunConfig()
+        spec = config.metric
         if spec.name == UNNAMED:
             note(f"note: {DEFAULT_CONFIG} in this folder is for a metric of your own, which only --metric can name: this is WER")
             return RunConfig()

@@ -192,17 +192,17 @@ def tune_command(
         try:
             tuned = tune(NbestFile(nbest, format_name), refs, config=run, metric=metric, options=options, on_progress=bar.update)
         except NoGainError as error:
-            print_tuned(error.tuned, results.as_json, output)
+            print_tuned(error.tuned, results, output)
             raise
     if results.report:  # first: if the report cannot be written, no weights are written either
         tuned.write_report(results.report, this_command())
     tuned.save(output, this_command())
-    print_tuned(tuned, results.as_json, output)  # last: a reader such as `head` may close the pipe before the table ends
+    print_tuned(tuned, results, output)  # last: a reader such as `head` may close the pipe before the table ends
 
 
-def print_tuned(tuned: Tuned, as_json: bool, output: Path) -> None:
+def print_tuned(tuned: Tuned, results: Results, output: Path) -> None:
     """Print the table and the weights, beside what is written to ``output``."""
-    if as_json:
+    if results.as_json:
         echo_json(tuned.as_dict())
         return
-    echo_table(tuned, beside=output)
+    echo_table(tuned, output, results.report)

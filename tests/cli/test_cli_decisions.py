@@ -205,6 +205,19 @@ def test_the_decision_of_the_configuration_counts(lists):
     assert "[decision] scale = True, expected a finite number" in refused("rescore", "votes.txt")
 
 
+def test_a_second_tuning_says_what_it_drops(lists):
+    Path("attlm.toml").write_text('[weights]\nam_score = 1\n[decision]\nrule = "mbr-wer"\n[confidence]\nscale = 1.0\ncoverage = 0.9\n')
+    tuning = ["tune", "helps.json", "--folds", 0, "--restarts", 0, "-o", "other.toml"]
+    lines = (
+        "note: the rule mbr-wer is not tuned again: --mbr wer does that",
+        "note: word confidences are not fitted again: --confidence does",
+    )
+    told = run(*tuning).stderr
+    assert all(line in told for line in lines)
+    told = run(*tuning, "--mbr", "wer", "--confidence").stderr
+    assert not any(line in told for line in lines)
+
+
 def test_rules_exclude_each_other(lists):
     options = ["rescore", "helps.json", "--weight", "rank=-1"]
     assert "exclude each other" in refused(*options, "--mbr", "wer", "--consensus")
@@ -459,6 +472,12 @@ def test_evaluation_and_a_second_tuning_measure_what_was_tuned(lists):
         assert wer in measured("--metric", "wer")
     assert "case:mixed|tok:tercom" in measured("--kenlm", "lm.arpa", "--weight", "kenlm=1")
     assert "case:mixed|tok:tercom" in measured("--context", "all")
+    config = Path("attlm.toml").read_text()
+    Path("attlm.toml").write_text(config + '[context]\nconversations = "id:^(.)"\n')
+    drawn = "attlm.toml in this folder has the context id:^(.): --draw-by id:^(.) draws whole conversations"
+    for options, told in (([], True), (["--metric", "wer"], True), (["--draw-by", "id:^(.)"], False), (["--context", "all"], False)):
+        assert (drawn in run("eval", "helps.json", *options).stderr) == told
+    Path("attlm.toml").write_text(config)
     assert "tok:none|smooth" in measured(*tuned, "--metric", "bleu", "--bleu-tokenize", "none")
     assert "case:mixed" in measured(*tuned)
     run("tune", "good.json")  # with the LMs and the metric of attlm.toml

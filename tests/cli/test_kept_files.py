@@ -130,6 +130,15 @@ def test_what_goes_to_standard_output_can_be_read_again(command, printed):
 
 
 @pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("option", ["--errors", "--report"])
+def test_what_eval_writes_to_standard_output_is_alone_there(option):
+    result = run("eval", "dev.json", option, "-")
+    assert "oracle" in result.stderr
+    assert result.stdout.startswith(("id\tsystem", "<!DOCTYPE html>", "<!doctype html>"))
+    assert "95 %" not in result.stdout or option == "--report"
+
+
+@pytest.mark.usefixtures("folder")
 def test_json_and_a_configuration_do_not_share_standard_output():
     assert "--json and the output both go to standard output" in refused("tune", "dev.json", "--kenlm", "lm.arpa", "--json", "-o", "-")
 

@@ -13,6 +13,7 @@ from cli_runs import refused, run
 
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.formats import CONVERTIBLE_FOLDERS, FOLDER_FORMATS, ONE_BEST, find_format
 from attlm_fairseq.nbest.formats.lines import fresh_names
 from attlm_fairseq.verbs.convert import TARGETS
@@ -202,6 +203,18 @@ def test_rounded_renamed_and_sparse_scores_are_said(tmp_path):
     )
     (tmp_path / "moses").write_text(MOSES.replace("LM0= -3 ", ""))
     assert any("does not name is 0" in line for line in attlm.convert(tmp_path / "moses", tmp_path / "out.csv", "csv").lost)
+
+
+def test_rescoring_into_another_format_says_what_converting_says(tmp_path):
+    (tmp_path / "in").write_text(BY_ID)
+    lists = attlm.read_nbest(tmp_path / "in")[:1]
+    for hypothesis in lists[0].hypotheses:
+        hypothesis.scores["my_lm"] = -1 / 3
+    expected = attlm.convert(lists, tmp_path / "converted", "moses").lost
+    with collected() as told:
+        attlm.rescore(lists, weights={"my_lm": 1.0}, output=attlm.RescoreOutput(tmp_path / "rescored", "moses"))
+    assert {f"note: moses {line}" for line in expected if "no place" not in line} <= set(told)
+    assert sum("other names for scores: my_lm -> myLm" in line for line in told) == 1
 
 
 def test_rounding_is_that_of_the_written_unit(tmp_path):

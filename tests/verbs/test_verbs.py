@@ -273,7 +273,7 @@ def test_a_rule_by_its_name_keeps_what_was_tuned_for_it(folder, rule, option, sc
 def test_incomplete_lists_do_not_change_the_rule(folder):
     Path("tuned.toml").write_text(TUNED)
     lacking = [[("a", {"s": 1.0}), ("b", {"s": 2.0})], [("a", {"s": 1.0}), "b"]]
-    with pytest.raises(attlm.InputError, match=r"a hypothesis lacks the score 's', which has a weight. Rescore with keep_incomplete"):
+    with pytest.raises(attlm.InputError, match=r"a hypothesis lacks the score 's', which has a weight. Rescore with --keep-incomplete"):
         attlm.evaluate(lacking, ["a", "a"], config=attlm.run_config(weights={"s": 1.0}, keep_incomplete=True))
     config = attlm.run_config("tuned.toml", keep_incomplete=True)
     assert (config.decision.rule, config.decision.keep_incomplete) == ("mbr-wer", True)

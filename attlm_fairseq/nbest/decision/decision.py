@@ -101,6 +101,11 @@ def is_rule(name: str) -> bool:
     return name in RULES or (name.startswith(EXTERNAL_RULE) and len(name) > len(EXTERNAL_RULE))
 
 
+def option_of(rule: str) -> str:
+    """Return the option of the command line for a rule."""
+    return "--max" if rule == "max" else "--consensus" if rule == "consensus" else f"--mbr {rule.removeprefix('mbr-')}"
+
+
 def compared_text(metric: Metric, text: TextPipeline | None = None) -> TextPipeline:
     """Return the text steps before losses and votes: ``text`` or the metric's, plus ``lowercase`` if the metric ignores case.
 

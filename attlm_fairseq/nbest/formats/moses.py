@@ -29,7 +29,8 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 DECODER = "decoder"  # the score of the total field, as the decoder wrote it
 KEPT = "DecoderTotal"  # the feature in which it is kept when rescoring replaces that field
 WORD_SCORES = "WordScores"  # Marian's, one value a word: not a feature
-_FIRST_LINE = re.compile(r"\s*[^\s|{\[][^\s|]*[ \t]*\|\|\|")  # not JSON in which a text has |||
+_ID = re.compile(r"[^\s|{\[][^\s|]*")  # does not begin as JSON in which a text has |||
+_FIRST_LINE = re.compile(rf"\s*{_ID.pattern}[ \t]*\|\|\|")
 NO_TOTAL = f"No{KEPT}"  # the feature which says that the decoder had no total, and that the field is the total of rescoring
 _HAS_KEPT = re.compile(rf"(?<!\S)({KEPT}|{NO_TOTAL})=")
 _BARE = re.compile(r"f\d+")  # what scores without a name are called: a missing one is an error
@@ -290,8 +291,13 @@ def _features(nbest: NbestList, scores: dict[str, float], name_of: Callable[[str
 def _new_line(nbest: NbestList, hypothesis: Hypothesis, names: _Names) -> str:
     """Return the line of a hypothesis that was read from another format."""
     text = one_line(hypothesis.text)
-    if "|||" in text or "|||" in nbest.id or not nbest.id.strip():
-        raise InputError(f"list {nbest.id}: a text or id with '|||', or an empty id, cannot be written in Moses' format")
+    if "|||" in text:
+        raise nbest.error(f"list {nbest.id!r}: a text with '|||' cannot be written in Moses' format")
+    if not _ID.fullmatch(nbest.id):
+        told = "is empty, has white space or | in it, or begins with [ or {"
+        raise nbest.error(
+            f"the id {quoted(nbest.id)} {told}: lines of Moses would not be recognised with it; write another one, such as jsonl"
+        )
     names.check(nbest, hypothesis)
     total = own_total = hypothesis.scores.get(DECODER)
     scores = {name: value for name, value in hypothesis.scores.items() if name != DECODER}
@@ -299,7 +305,7 @@ def _new_line(nbest: NbestList, hypothesis: Hypothesis, names: _Names) -> str:
     if hypothesis.total is not None:
         total = hypothesis.total
         features.append(f"{NO_TOTAL}= 1" if own_total is None else f"{KEPT}= {written(own_total, DECODER, nbest)}")
-    fields = [one_line(nbest.id), text, " ".join(filter(None, features))]
+    fields = [nbest.id, text, " ".join(filter(None, features))]
     if total is not None:
         fields.append(written(total, "total", nbest))
     return " ||| ".join(fields) + "\n"

@@ -150,8 +150,8 @@ def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, fl
                 have = sum(name in hypothesis.scores | hypothesis.lm_scores for hypothesis in nbest.hypotheses)
                 if have < len(nbest.hypotheses) and any(name in other.hypotheses[0].scores for other in measured.lists):
                     raise nbest.error(
-                        f"list {nbest.id!r}: a hypothesis lacks the score {name!r}, which has a weight. Rescore with keep_incomplete, and "
-                        "measure the rescored lists"
+                        f"list {nbest.id!r}: a hypothesis lacks the score {name!r}, which has a weight. Rescore with --keep-incomplete (in "
+                        "Python, keep_incomplete=True), and measure the rescored lists"
                     )
             raise InputError(f"weight for {name!r}, which is not a feature; features are {', '.join(measured.names)}")
     decider = Decider(decision, measured.texts, measured.references, measured.statistics, metric)

@@ -83,6 +83,8 @@ def test_used_corrections_can_be_pickled(corrections: Corrections) -> None:
 
 
 def test_the_folder_of_an_lm_goes_with_the_corrections_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    gc.collect()
+    recwarn.clear()  # of what other tests have left
     learned = learn_corrections(LISTS)
     copied = pickle.loads(pickle.dumps(learned))
     folders = [Path(str(made.lm)).parent for made in (learned, copied)]

@@ -95,6 +95,12 @@ def test_moses_separators_without_spaces(line):
     assert write([nbest], "moses") == line
 
 
+@pytest.mark.parametrize("name", ["", "talk 1", "a|b", "[1]", "{1}", " 1"])
+def test_moses_ids_that_would_not_be_recognised_are_refused(name):
+    with pytest.raises(InputError, match="lines of Moses would not be recognised with it"):
+        write([NbestList(name, [Hypothesis("a b", {"am": -1.0})])], "moses")
+
+
 def test_moses_bars_in_the_text():
     assert texts(read("0 ||| a | b || c |||| d ||| LM= -1 ||| -2\n", "moses")[0]) == ["a | b || c |||| d"]
     assert texts(read("0||||||LM= -1 ||| -2\n", "moses")[0]) == [""]
