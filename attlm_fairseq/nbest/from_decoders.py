@@ -41,7 +41,7 @@ def from_generate(
 
     Args:
         outputs: the output, with ``sequences`` (B * N, T). ``sequences_scores`` (B * N,) of beam search become the
-            score ``score``: a natural log, summed over tokens.
+            score ``score``: a natural log, summed over tokens. It includes what a logits processor adds, such as an LM.
         processor: a processor or tokenizer; its ``batch_decode`` is used.
         num_return_sequences: N, as given to ``generate``.
         prompt_length: number of prompt tokens at the beginning of each sequence, for decoder-only models.

@@ -41,7 +41,8 @@ class KenLM:
     """An n-gram model as a ``StatefulLM``.
 
     KenLM takes about a microsecond per word, so a distribution takes V microseconds. Unknown words are scored as ``<unk>``.
-    So are ``<s>``, ``</s>`` and words that KenLM cannot look up (an empty word, or a word with a space).
+    So are ``<s>``, ``</s>``, words that KenLM cannot look up (an empty word, or a word with a space), and words to which the file
+    gives no probability (-99).
     """
 
     def __init__(self, path: Path | str, words: Sequence[str] | None = None) -> None:
@@ -138,9 +139,16 @@ class KenLM:
 
 
 def _token(model: kenlm.Model, word: str) -> str:
-    """Return the word as KenLM looks it up, or ``<unk>`` for an unknown word."""
+    """Return the word as KenLM looks it up, or ``<unk>`` for a word that is unknown or has no probability by itself.
+
+    A decoder that subtracts the model would look for words without a probability.
+    """
     found = lookup(word)
-    return found if found is not None and found in model else UNKNOWN
+    if found is None or found not in model:
+        return UNKNOWN
+    state = kenlm.State()
+    model.NullContextWrite(state)
+    return found if model.BaseScore(state, found, kenlm.State()) > MISSING_LOG10 else UNKNOWN
 
 
 def _loaded_again(file: FileHash, words: Sequence[str] | None) -> KenLM:

@@ -20,8 +20,10 @@ from fairseq.tasks import FairseqTask
 from attlm_fairseq.checkpoints.vocabulary import SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.decoding.fairseq_generator import FusedGenerator, FusedGeneratorWithAlignment
 from attlm_fairseq.decoding.fairseq_lms import FairseqLM, FusedLM, LoadOptions, load_lm, load_phrases, load_word_lm, parse_lms
+from attlm_fairseq.decoding.fusion_lm import FusionLM
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET
+from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.decoding.vocabulary_map import SAME_UNITS, fit_vocabulary
 from attlm_fairseq.errors import InputError, NoDictionaryError
 from attlm_fairseq.models._choices import ChoiceOptions
@@ -70,8 +72,8 @@ class LMFusionOptions(ChoiceOptions):
     lm_map_symbols: bool = field(
         default=False,
         metadata={
-            "help": "accept language models with another dictionary than the target's, and map them symbol by symbol: symbols that "
-            "a model lacks share its p(<unk>) equally. Without this option such a model is refused"
+            "help": "accept neural language models with another dictionary than the target's, and map them symbol by symbol: symbols "
+            "that a model lacks share its p(<unk>) equally. Without this option such a model is refused"
         },
     )
     lm_precision: str = field(
@@ -115,7 +117,10 @@ class LMFusionTask(FairseqTask):
         given = options.pop("lm_model", None)  # what fairseq-generate loaded for --lm-path; loaded again here, with its own dictionary
         weight = finite(options.pop("lm_weight", 0.0))
         lms = self.load_lms(args, str(next(models[0].parameters()).device))
-        if given is not None and not getattr(args, "lm_path", None):  # a program's own
+        own = given is not None and not getattr(args, "lm_path", None)  # a program's
+        for option in self.unused(lms, own):
+            say(f"{option} has no effect: no language model that it is for has a weight")
+        if own:
             lms.append(
                 FusedLM("lm", fit_vocabulary(FairseqLM(given), self.target_vocabulary(), "lm", self.decoding.lm_map_symbols), weight)
             )
@@ -205,6 +210,19 @@ class LMFusionTask(FairseqTask):
             if weight:
                 lms.append(self.loaded(load_phrases, path, vocabulary, options).weighted(weight))
         return lms
+
+    def unused(self, lms: list[FusedLM], own: bool) -> list[str]:
+        """Return the options that are given but for which there is no language model. ``own``: a program gives one of fairseq's."""
+        given = self.decoding
+        words = [fused for fused in lms if isinstance(fused.by_history, StatefulNeuralLM)]
+        of_symbols = [fused for fused in lms if not isinstance(fused.lm, FusionLM)]  # neural LMs, as those of words are
+        without = {
+            "--word-lm-unk-offset": given.word_lm_unk_offset != UNK_OFFSET and not given.word_lms,
+            "--lm-dict": given.lm_dict and not of_symbols,
+            "--lm-map-symbols": given.lm_map_symbols and not of_symbols and not own,
+            "--lm-precision": str(given.lm_precision) != "float32" and not of_symbols and not words,
+        }
+        return [option for option, is_unused in without.items() if is_unused]
 
     def target_dictionary_file(self) -> Path | None:
         """Return the file with the target's symbols that the dictionary of an LM may be, if the LM has none of its own."""

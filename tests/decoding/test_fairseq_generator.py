@@ -485,6 +485,17 @@ def test_a_programs_own_lm_is_mapped_on_request(tmp_path):
     assert_same(found, decode(make_task(words, lm_map_symbols=True, lms=f"{path}=0.6"), make_model()))
 
 
+def test_options_without_an_lm_that_they_are_for_are_told(tmp_path, capsys):
+    neural, ngram = write_checkpoint(tmp_path / "lm.pt", WORDS), write_arpa(tmp_path / "lm.arpa", WORDS)
+    given = {"lm_dict": str(neural.with_name("dict.txt")), "lm_map_symbols": True, "lm_precision": "int8"}
+    for lms, options in ((f"{ngram}=0.6", given), (f"{neural}=0.6", {"word_lm_unk_offset": -5.0})):
+        make_task(lms=lms, **options).build_generator([make_model()], SimpleNamespace())
+        said = capsys.readouterr().err
+        assert all(f"--{name.replace('_', '-')} has no effect: no language model" in said for name in options)
+    make_task(lms=f"{neural}=0.6:{ngram}=0.2", **given).build_generator([make_model()], SimpleNamespace())
+    assert "has no effect" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("lacks", "warned"), [(0, False), (3, False), (20, True)])
 @pytest.mark.parametrize("write", [write_checkpoint, write_arpa])
 def test_symbols_that_an_lm_lacks_are_counted(tmp_path, capsys, write, lacks, warned):

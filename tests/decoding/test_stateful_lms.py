@@ -387,6 +387,22 @@ def test_no_word_gains_from_being_forbidden_or_missing(tmp_path, arpa):
         load_lm(without, Vocabulary([*SPECIAL_SYMBOLS, *WORDS])).weighted(-0.2)
 
 
+def test_a_word_without_a_probability_is_unknown(tmp_path, arpa):
+    """SRILM writes -99. An LM with a negative weight would reward it by hundreds."""
+    lines = arpa.read_text().splitlines()
+    place = next(number for number, line in enumerate(lines) if line.split("\t")[1:2] == ["w3"])
+    lines[place] = "\t".join(["-99", *lines[place].split("\t")[1:]])
+    without = tmp_path / "without.arpa"
+    without.write_text("\n".join(lines) + "\n")
+    lm, unknown = KenLM(without), KenLM(without).token("unheard-of")
+    assert not lm.knows("w3")
+    assert "w3" not in lm.words()
+    assert lm.score(lm.start(), lm.token("w3"))[0] == lm.score(lm.start(), unknown)[0] > -50
+    fused = load_lm(without, Vocabulary([*SPECIAL_SYMBOLS, *WORDS]))
+    assert fused.missing == 1
+    assert LogLinearLM([lm], [1.0]).score((lm.start(),), "w3", -1000.0)[0] < -1000
+
+
 def test_what_is_no_word_is_not_scored_as_one(arpa):
     lms = LogLinearLM([KenLM(arpa)])
     for word in (3, b"w3", None):
