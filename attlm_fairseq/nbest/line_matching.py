@@ -17,7 +17,6 @@ order.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,6 +25,7 @@ from typing import Literal, get_args
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats.text import keyed, like_ids, numbered_last, repeated
 from attlm_fairseq.nbest.reference_files import TextFile, positions
+from attlm_fairseq.text.one_form import in_one_form
 
 By = Literal["order", "number", "id"]
 _NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*)", re.DOTALL)  # the last number of an id
@@ -136,23 +136,6 @@ def _same_numbers(ids: Sequence[str], names: Sequence[str]) -> bool:
     if not all(name.isascii() and name.isdecimal() and len(name) <= 18 for name in (*ids, *names)):
         return False
     return 1 < len(names) == len(ids) and len({*map(int, names)}) == len(names) and {*map(int, names)} == {*map(int, ids)}
-
-
-def in_one_form(ids: Sequence[str], names: list[str]) -> tuple[Sequence[str], list[str]]:
-    """Return ids of lists, and the names that should match them. Both are in Unicode's form NFC if all ids match only then.
-
-    File names of macOS are in NFD, which looks the same.
-    """
-    if set(names).issuperset(ids):
-        return ids, names
-    composed, composed_names = [_composed(name) for name in ids], [_composed(name) for name in names]
-    if len(set(composed)) == len(set(ids)) and set(composed_names).issuperset(composed):
-        return composed, composed_names
-    return ids, names
-
-
-def _composed(name: str) -> str:
-    return unicodedata.normalize("NFC", name)
 
 
 def _why_not(ids: Sequence[str], names: Sequence[str]) -> str:

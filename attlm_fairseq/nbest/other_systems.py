@@ -13,9 +13,10 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import NbestFolderFormat, find_format, format_of, open_nbest
 from attlm_fairseq.nbest.formats.ctm import CtmFormat, recordings
 from attlm_fairseq.nbest.formats.text import TextFormat
-from attlm_fairseq.nbest.line_matching import By, in_one_form, match_lines
+from attlm_fairseq.nbest.line_matching import By, match_lines
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, silence
 from attlm_fairseq.nbest.reference_files import REFS_BY, TEXT, TextFile, positions, read_as_ctm, without_ends
+from attlm_fairseq.text.one_form import in_one_form
 
 
 def read_texts(path: str, by: By | None = None) -> list[NbestList]:

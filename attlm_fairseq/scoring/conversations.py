@@ -15,6 +15,7 @@ import numpy as np
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.text.one_form import in_one_form
 
 SIDE_BY_SIDE = 32  # conversations scored together; fixed, so that scores do not depend on devices or the order of a file
 SEGMENT = 4  # fields of a line of Kaldi's segments: utterance, recording, begin, end
@@ -68,14 +69,16 @@ class ContextSpec:
             for place, list_id in enumerate(ids):
                 found.setdefault(self._name_in(list_id), []).append(place)
             return found
-        known = read_conversation_file(Path(self.argument))
-        for place, list_id in enumerate(ids):
-            if list_id not in known:
+        as_written = read_conversation_file(Path(self.argument))
+        keys, names = in_one_form(ids, list(as_written))
+        known = dict(zip(names, as_written.values(), strict=True))
+        for place, (list_id, key) in enumerate(zip(ids, keys, strict=True)):
+            if key not in known:
                 expected = "expected one line `list-id conversation [time]` for each list"
                 raise InputError(f"names no conversation for list {list_id!r}: {expected}", path=self.argument)
-            found.setdefault(known[list_id][0], []).append(place)
+            found.setdefault(known[key][0], []).append(place)
         for places in found.values():
-            places.sort(key=lambda place: (known[ids[place]][1], place))
+            places.sort(key=lambda place: (known[keys[place]][1], place))
         return found
 
     def numbers(self, ids: Sequence[str]) -> np.ndarray:

@@ -229,6 +229,15 @@ def test_tabs_separate_ids_with_spaces(tmp_path):
         ContextSpec("file", str(tmp_path / "map")).conversations(["a 1"])
 
 
+def test_ids_of_another_unicode_form_are_the_same(tmp_path):
+    composed, decomposed = "caf\u00e9-1", "cafe\u0301-1"
+    (tmp_path / "map").write_text(f"b x 2\n{decomposed} x 1\n")
+    found = ContextSpec("file", str(tmp_path / "map")).conversations(["b", composed])
+    assert found == {"x": [1, 0]}
+    (tmp_path / "map").write_text(f"{composed} x\n{decomposed} y\n")  # there each form is an id of its own
+    assert ContextSpec("file", str(tmp_path / "map")).conversations([composed, decomposed]) == {"x": [0], "y": [1]}
+
+
 def test_documents_know_the_lines_of_their_file():
     documents = [list(document) for group in parse_context("blank").documents(["", "a", "b", " ", "", "c", ""]) for document in group]
     assert documents == [[(0, 2, "a"), (1, 3, "b")], [(2, 6, "c")]]
