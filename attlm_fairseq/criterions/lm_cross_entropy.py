@@ -178,7 +178,7 @@ class LMCrossEntropyCriterion(FairseqCriterion):
     def entropy(self, model: torch.nn.Module, weights: Tensor | None, counted: Tensor) -> Tensor:
         """Return ``attention_entropy`` of the model's weights. Raises InputError if the model has no trainable attention."""
         if weights is None:
-            raise InputError("--attention-entropy needs a model with attention weights; this one has none: leave the option out")
+            raise InputError("--attention-entropy needs a memory reader with attention weights; this model has none: leave the option out")
         entropy = attention_entropy(weights, counted)
         if model.training and not entropy.requires_grad:
             raise InputError("--attention-entropy has no effect on this model, whose attention weights are constants: leave it out")

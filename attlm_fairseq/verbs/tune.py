@@ -26,7 +26,7 @@ from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import TUNED_ON
-from attlm_fairseq.nbest.run.deciding import NOTHING_TO_CHOOSE
+from attlm_fairseq.nbest.run.deciding import nothing_to_choose
 from attlm_fairseq.nbest.run.rescoring import Context
 from attlm_fairseq.nbest.run.walk import Choice
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare, signed
@@ -104,7 +104,7 @@ def tune(
     read = expanded_for_tuning(read, run, metric, options.folds, groups)
     whole, places = among(as_read, read, refs) if run.context is not None else (read, None)
     if not any(nbest.has_choice for nbest in read):
-        note(NOTHING_TO_CHOOSE)
+        note(nothing_to_choose(run))
     measured = replace(run, candidates=CandidateSpec(), weights={}, decision=Decision(keep_incomplete=run.decision.keep_incomplete))
     found, names = _measured(whole, places, metric, measured, options, on_progress, groups)
     system = _system(found, metric, names, options, intervals)

@@ -459,7 +459,7 @@ def test_long_texts_are_aligned_as_short_ones_are(monkeypatch):
 
 def test_lists_without_a_choice_are_said(caplog):
     attlm.rescore([["a"], ["b", "b"]], weights={"rank": -1.0})
-    assert "WARNING: no list has two different hypotheses: there is nothing to choose between" in caplog.text
+    assert "WARNING: no list has two different hypotheses: there is nothing to choose between; corrections add" in caplog.text
     caplog.clear()
     attlm.rescore([["a"], ["b", "c"]], weights={"rank": -1.0})
     assert "no list has two different" not in caplog.text

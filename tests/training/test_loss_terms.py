@@ -39,7 +39,7 @@ def build_criterion(folder, *given: str) -> torch.nn.Module:
             ["--arch", "plain_lstm_lm", "--output-layer", "adaptive", "--adaptive-cutoffs", "9", "--adversarial-softmax", "0.1"],
             "AdvSoft and self-normalisation are terms of a full softmax",
         ),
-        (["--arch", "plain_lstm_lm", "--attention-entropy", "0.1"], "--attention-entropy needs a model with attention weights"),
+        (["--arch", "plain_lstm_lm", "--attention-entropy", "0.1"], "--attention-entropy needs a memory reader with attention weights"),
         (["--arch", "averaging_lstm_lm", "--attention-entropy", "0.1"], "--attention-entropy has no effect on this model"),
     ],
 )

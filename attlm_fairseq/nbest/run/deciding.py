@@ -16,8 +16,13 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.decoder_score import ALONE, Doubts, own_scores, with_default, with_telling
 from attlm_fairseq.text.subwords import SubwordMarks
 
-NOTHING_TO_CHOOSE = "WARNING: no list has two different hypotheses: there is nothing to choose between; corrections add hypotheses"
 PAIRS_PER_PROGRAM_RUN = 1 << 18  # hypothesis pairs sent to the program of mbr-external in one run
+
+
+def nothing_to_choose(run: RunConfig) -> str:
+    """Return the warning that no list has two different hypotheses."""
+    more = "" if run.candidates.anything else "; corrections add hypotheses"
+    return f"WARNING: no list has two different hypotheses: there is nothing to choose between{more}"
 
 
 class ListDecider:
@@ -84,7 +89,7 @@ class ListDecider:
             which = f"{len(self._incomplete)} of {self.counts['list_count']} lists, the first {self._incomplete[0]!r},"
             note(f"WARNING: {which} lack a score that has a weight: they keep their input order, without totals")
         if self.counts["list_count"] and not self._has_choice:
-            note(NOTHING_TO_CHOOSE)
+            note(nothing_to_choose(self.run))
 
     def _prepared(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         """Yield the lists. If an external program compares hypotheses, lists are read ahead so that one run serves many."""
