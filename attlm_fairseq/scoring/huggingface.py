@@ -26,6 +26,7 @@ from attlm_fairseq.errors import InputError, require_words
 from attlm_fairseq.files import FileHash
 from attlm_fairseq.forks import one_thread_in_forks
 from attlm_fairseq.modules.output import EventLogProbs
+from attlm_fairseq.one_at_a_time import LOADING
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer, linear_events
 from attlm_fairseq.text.symbols import encodable
@@ -268,6 +269,23 @@ def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:
         pickled = [name for name in PICKLED if (folder / name).exists()]
         found = f"its weights are pickled ({', '.join(pickled)}), which could run code when loaded" if pickled else "it has no weights"
         raise InputError(f"{found}; give a folder with model.safetensors (save_pretrained of transformers writes it)", path=folder)
+    with LOADING:
+        model, loaded, tokenizer = _loaded(kind, folder)
+    if missing := sorted(loaded["missing_keys"]) or [str(key) for key in loaded.get("mismatched_keys", ())]:
+        raise InputError(f"its weights lack {len(missing)} of the model's, such as {missing[0]}", path=folder)
+    if not tokenizer.is_fast and not translates:
+        raise InputError("its tokenizer does not say where in a text its tokens are; save it with a tokenizer.json", path=folder)
+    if len(tokenizer) > (size := model.get_input_embeddings().weight.size(0)):
+        raise InputError(f"its tokenizer has {len(tokenizer)} tokens, its model only {size}", path=folder)
+    check_finite(model, folder)
+    return model, tokenizer
+
+
+def _loaded(kind: str, folder: Path) -> tuple[Any, dict[str, Any], Any]:
+    """Return model, what is told of its loading, and tokenizer. transformers changes torch and itself meanwhile: one thread at a time.
+
+    Raises InputError if transformers is not installed or cannot load them.
+    """
     transformers = _import_transformers(folder)
     one_thread_in_forks()
     log = transformers.utils.logging
@@ -287,14 +305,7 @@ def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:
         log.set_verbosity(verbosity)
         if bars:
             log.enable_progress_bar()
-    if missing := sorted(loaded["missing_keys"]) or [str(key) for key in loaded.get("mismatched_keys", ())]:
-        raise InputError(f"its weights lack {len(missing)} of the model's, such as {missing[0]}", path=folder)
-    if not tokenizer.is_fast and not translates:
-        raise InputError("its tokenizer does not say where in a text its tokens are; save it with a tokenizer.json", path=folder)
-    if len(tokenizer) > (size := model.get_input_embeddings().weight.size(0)):
-        raise InputError(f"its tokenizer has {len(tokenizer)} tokens, its model only {size}", path=folder)
-    check_finite(model, folder)
-    return model, tokenizer
+    return model, loaded, tokenizer
 
 
 def _import_transformers(folder: Path) -> Any:

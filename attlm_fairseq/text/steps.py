@@ -21,6 +21,7 @@ from typing import Literal
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.one_at_a_time import LOADING
 from attlm_fairseq.text.subwords import JOINED_STYLES, join_subwords
 from attlm_fairseq.text.symbols import encodable
 from attlm_fairseq.text.unspaced import divided, has_unspaced, joined
@@ -181,7 +182,7 @@ def _bpe(file: str) -> TextFunction:
     complaint = io.StringIO()
     try:
         # -sig: subword-nmt takes a byte order mark before "#version" for a pair to merge, and the codes for version 0.1
-        with Path(file).open(encoding="utf-8-sig") as codes, redirect_stderr(complaint):
+        with Path(file).open(encoding="utf-8-sig") as codes, LOADING, redirect_stderr(complaint):
             bpe = package.BPE(codes)
             bpe.segment("ab")  # it finds a version that it cannot read only when it is used
     except OSError as error:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,15 @@ def of_fairseq(scorer: TokenScorer, before: Sequence[int], tokens: Sequence[int]
         output = model(torch.tensor([[*before, *tokens]]))
         log_probs = model.get_normalized_probs(output, log_probs=True)[0, len(before) - 1 :]
     return log_probs[range(len(targets)), targets].tolist()
+
+
+def test_threads_may_load_at_the_same_time(folder):
+    """transformers patches torch while it loads, and standard error is put aside."""
+    expected, before = load_huggingface_lm(folder / "gpt2").score(SENTENCES), sys.stderr
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: load_huggingface_lm(folder / "gpt2").score(SENTENCES), range(4)))
+    assert found == [expected] * 4
+    assert sys.stderr is before
 
 
 @pytest.mark.parametrize("kind", FAIRSEQ)

@@ -15,6 +15,7 @@ from attlm_cli.types import ENSEMBLE_WEIGHTS, MIXTURE, OOV_OF_LM, TEXT_OF_LM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.lm_changes import with_dictionary, with_lm_changes
+from attlm_fairseq.scoring.cache import UnigramCache
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy
 from attlm_fairseq.text import TextPipeline, parse_steps
@@ -88,10 +89,11 @@ def test_an_lm_of_one_checkpoint_is_no_ensemble():
 
 def test_a_value_without_a_name_is_for_lms_that_can_have_it(tmp_path):
     neural, ngram = write_checkpoint(tmp_path / "lm.pt", ["a"]), write_arpa(tmp_path / "lm.arpa", ["a"])
-    for kind in ("GPT2LMHeadModel", "MarianMTModel"):
+    for kind in ("GPT2LMHeadModel", "BertForMaskedLM", "MarianMTModel"):
         (tmp_path / kind).mkdir()
         (tmp_path / kind / "config.json").write_text(json.dumps({"model_type": "any", "architectures": [kind]}))
-    lms = {"neural": (neural,), "ensemble": (neural, ngram), "gpt": (tmp_path / "GPT2LMHeadModel",)}
+    folders = {"gpt": (tmp_path / "GPT2LMHeadModel",), "bert": (tmp_path / "BertForMaskedLM",)}
+    lms = {"neural": (neural,), "ensemble": (neural, ngram), **folders}
     specs = [LMSpec(name, checkpoints=files) for name, files in lms.items()]
     specs += [LMSpec(name, checkpoints=(tmp_path / name,), translation="forward") for name in ("MarianMTModel", "mt.pt")]
     config = RunConfig((*specs, LMSpec("ngram", kenlm=ngram)))
@@ -101,6 +103,8 @@ def test_a_value_without_a_name_is_for_lms_that_can_have_it(tmp_path):
         ("sentence_start", "<s>", ["gpt"]),
         ("languages", "x:y", ["MarianMTModel"]),
         ("source_prefix", "x: ", ["MarianMTModel"]),
+        ("oov", OOVPolicy("penalty", -2), ["neural", "ensemble", "gpt", "bert", "mt.pt", "ngram"]),
+        ("unigram_cache", UnigramCache(20, 0.1, 1.0), ["neural", "ensemble", "gpt", "ngram"]),
     ):
         changed = with_lm_changes(config, **{field: [(None, value)]})
         assert [lm.name for lm in changed.lms if getattr(lm, field) == value] == names, field

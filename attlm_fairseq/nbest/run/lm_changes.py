@@ -55,12 +55,21 @@ def _reads_sentences(lm: LMSpec) -> bool:
     return not lm.uses_source
 
 
+def _scores_words(lm: LMSpec) -> bool:
+    """Return whether an LM gives each word a probability, unlike a mixture or a translation model of Hugging Face."""
+    return not lm.mixture and not (lm.uses_source and _is_folder(lm))
+
+
+def _scores_ends(lm: LMSpec) -> bool:
+    return _reads_sentences(lm) and not _holds("masked")(lm)
+
+
 def _is_translation(lm: LMSpec) -> bool:
     return lm.translation is not None
 
 
 def _is_folder(lm: LMSpec) -> bool:
-    return lm.checkpoints[0].is_dir()
+    return bool(lm.checkpoints) and lm.checkpoints[0].is_dir()
 
 
 def _has_checkpoints(lm: LMSpec) -> bool:
@@ -73,10 +82,10 @@ def _holds(kind: str) -> Callable[[LMSpec], bool]:
 
 
 LM_CHANGES = (
-    LMChange("oov", lambda lm: not lm.translates_back, _is_plain),
+    LMChange("oov", lambda lm: not lm.translates_back, _scores_words),
     LMChange("context_sentences", _is_plain, _reads_sentences),
     LMChange("neural_cache", _is_plain, _holds("attlm")),
-    LMChange("unigram_cache", _is_plain, _reads_sentences),
+    LMChange("unigram_cache", _is_plain, _scores_ends),
     LMChange("temperature", _is_plain, _holds("attlm")),
     LMChange("adapt", _is_plain, _holds("attlm")),
     LMChange("sentence_start", _has_checkpoints, _holds("huggingface"), "LM of Hugging Face"),
