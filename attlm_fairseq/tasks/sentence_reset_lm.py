@@ -112,8 +112,6 @@ class SentenceResetLMTask(FairseqTask):
             self._pointer_loss = 0.0 if given == default else given
             self.require_files()
             self.compare_dictionaries()
-        else:
-            self.warn_of_other_resets()
         model = super().build_model(cfg, from_checkpoint)
         self.of_this_package = isinstance(model, MemoryLanguageModel)
         self._to_train = model if self.trains and self.of_this_package else None
@@ -328,6 +326,7 @@ class SentenceResetLMTask(FairseqTask):
             raise InputError("--context-window does not fit sentences scored independently of each other; leave it out")
         if torch.distributed.is_initialized():  # it adds nothing up, and would print the perplexity of one process's share
             raise InputError("fairseq-eval-lm runs as one process: give --distributed-world-size 1")
+        self.warn_of_other_resets()
         return self.get_batch_iterator(dataset, max_tokens, batch_size, **kwargs).next_epoch_itr(shuffle=False)
 
     def train_step(

@@ -17,7 +17,7 @@ from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.files import TextSource, is_stream, shown_output
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.config_file import context_to_write, write_config
+from attlm_fairseq.nbest.run.config_file import context_to_write, note_kept_context, write_config
 from attlm_fairseq.scoring.cache import Cache, CacheScorer, NeuralCache, UnigramCache, cached_probabilities, mixed
 from attlm_fairseq.scoring.context import SENTENCES_AT_ONCE, stretches
 from attlm_fairseq.scoring.conversations import ContextSpec
@@ -172,7 +172,9 @@ def fit_context(
     reaches_back = fitting.adaptations or any(lm.neural_cache or lm.unigram_cache or lm.adapt for lm in found)
     if any(given.weights.values()) and (fitting.adaptations or found != run.lms):
         note("note: the weights were tuned without these settings: tune them again")
-    if given.context is None and reaches_back:
+    written = run if reaches_back else given
+    note_kept_context(written)
+    if given.context is None and reaches_back and context_to_write(written) == WHOLE_TEXT:
         note("context: all. Every later command takes its text, or all its lists, as one conversation unless --context says otherwise")
     record = {
         "text": text_name(text),
@@ -180,8 +182,8 @@ def fit_context(
         "ppl": {f"{row.lm} {row.setting}": round(row.ppl, 4) for row in fitting.rows},
         "attlm": __version__,
     }
-    context = context_to_write(run if reaches_back else given)
-    return Fitted(replace(run, lms=found, context=context), fitting.rows, record, fitting.adaptations)
+    found_run = replace(run, lms=found, context=context_to_write(written))
+    return Fitted(found_run, fitting.rows, record, fitting.adaptations)
 
 
 @dataclass

@@ -19,7 +19,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.exposure import SAMPLE
 from attlm_fairseq.nbest.features.lm_features import all_features
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.config_file import context_to_write, write_config
+from attlm_fairseq.nbest.run.config_file import context_to_write, note_kept_context, write_config
 from attlm_fairseq.scoring import text_file
 from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
 from attlm_fairseq.scoring.mixture import MAX_REMAINING_GAIN, EMIteration, em_weights, mix
@@ -134,6 +134,7 @@ def estimate_mixture(
         "lm": {member.name: member.signature() for member in events.members},
     }
     mixed = tuple(replace(lm, mixture=tuple(weights.items())) if lm.name == name else lm for lm in run.lms)
+    note_kept_context(run)
     found = replace(run, lms=mixed, context=context_to_write(run))
     return Mixture(found, weights, ppl, iterations, record)
 

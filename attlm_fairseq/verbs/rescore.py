@@ -289,8 +289,6 @@ def _list_writer(form: NbestFormat | NbestFolderFormat | None, path: str, to: st
     ending = Path(path.removesuffix(".gz")).suffix[1:].lower()
     if to == "same" and target.name != ending and {ending, target.name} & {"csv", "tsv"} and ending in CONVERTIBLE:
         note(f"note: {path} is written in the format of the input, {target.name}: --to {ending} writes another")
-    if not target.has_scores:
-        note(f"note: {target.name} has no place for scores: only the order of the hypotheses changes")
     confidence = run.confidence if target.name in WITH_CONFIDENCES else None
     if run.confidence is not None and confidence is None:
         note(f"note: {target.name} has no place for word confidences; {', '.join(WITH_CONFIDENCES)} have, and --to ctm and sausage")
@@ -304,4 +302,6 @@ def _list_writer(form: NbestFormat | NbestFolderFormat | None, path: str, to: st
             losses.told()
 
         return _Writer(write, confidence)
+    if not target.has_scores:
+        note(f"note: {target.name} has no place for scores: only the order of the hypotheses changes")
     return _Writer(lambda lists: write_nbest(lists, target, path), confidence)

@@ -101,8 +101,9 @@ def tune(
     read = with_references(as_read, refs)
     groups = _groups(read, run, options.folds_by)
     sizes = [len(nbest.hypotheses) for nbest in read]
-    read = expanded_for_tuning(read, run, metric, options.folds, groups)
     whole, places = among(as_read, read, refs) if run.context is not None else (read, None)
+    read = expanded_for_tuning(read, run, metric, options.folds, groups)
+    whole = _with_expanded(whole, places, read, run.candidates)
     if not any(nbest.has_choice for nbest in read):
         note(nothing_to_choose(run))
     measured = replace(run, candidates=CandidateSpec(), weights={}, decision=Decision(keep_incomplete=run.decision.keep_incomplete))
@@ -125,6 +126,20 @@ def _groups(lists: Sequence[NbestList], run: RunConfig, folds_by: str | ContextS
     if folds_by is not None and run.context is not None:
         raise InputError("--folds-by: with --context, folds keep conversations whole; leave --folds-by out")
     return groups_of(lists, folds_by) if run.context is None else run.groups(lists)
+
+
+def _with_expanded(
+    whole: list[NbestList], places: Sequence[int] | None, read: list[NbestList], candidates: CandidateSpec
+) -> list[NbestList]:
+    """Return all lists with candidates: ``read`` at these places, and the others, which have no reference, as rescoring expands them."""
+    if places is None:
+        return read
+    found = dict(zip(places, read, strict=True))
+    others = [place for place in range(len(whole)) if place not in found]
+    if others and candidates.anything:
+        expanded = candidates.load().expand_all([whole[place] for place in others], candidates.candidates)
+        found |= dict(zip(others, expanded, strict=True))
+    return [found.get(place, nbest) for place, nbest in enumerate(whole)]
 
 
 def _measured(
@@ -257,9 +272,14 @@ def _second_pass(measured: MeasuredLists, metric: Metric, names: Sequence[str], 
                 "note: all lists are one conversation: the texts of its context were chosen with weights that were tuned on all of "
                 "them, so cross-validated rows are a little too good"
             )
-        return replace(first, choice=Choice(tuner.without(NOTHING).weights), scored_before=True)
-    choices = {name: Choice(tuner.without(frozenset({int(tuner.fold_of[places[0]])})).weights) for name, places in conversations.items()}
+        return replace(first, choice=_choice(tuner.without(NOTHING).weights), scored_before=True)
+    choices = {name: _choice(tuner.without(frozenset({int(tuner.fold_of[places[0]])})).weights) for name, places in conversations.items()}
     return replace(first, choices=choices, scored_before=True)
+
+
+def _choice(weights: Mapping[str, float]) -> Choice:
+    """Return which text of a list is context: of a list without a reference that lacks a score, the first one."""
+    return Choice(weights, Decision(keep_incomplete=True))
 
 
 def _record(

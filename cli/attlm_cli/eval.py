@@ -9,6 +9,7 @@ from attlm_cli.options import (
     MetricChoice,
     Results,
     check_source,
+    check_standard_output,
     draw_by_option,
     format_option,
     given_option,
@@ -96,8 +97,7 @@ def eval_command(
     check_files({**inputs, "the configuration": [run.path if run else None]}, {"--report": results.report, "--errors": errors}, run)
     if errors and not isinstance(metric, EditRate):
         raise InputError(f"--errors: {metric.name} counts no single errors; it goes with --metric wer or cer")
-    if errors == "-" and results.as_json:
-        raise InputError("--errors - and --json both go to standard output: name a file for the errors")
+    check_standard_output({"--errors": errors, "--report": results.report, "--json": "-" if results.as_json else ""})
     first, *others = (NbestFile(path, format_name) for path in nbest)
     with hypotheses_bar(nbest[0] if run else "-", format_name) as bar:
         found = evaluate(

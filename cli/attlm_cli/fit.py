@@ -13,6 +13,7 @@ from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_table, this_command
 from attlm_cli.run_options import run_options
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.config_file import context_to_write
 from attlm_fairseq.verbs.fit import FINDABLE, SETTINGS, WHOLE_TEXT, fit_context
 
 
@@ -47,7 +48,7 @@ def fit_command(text: str, find: tuple[str, ...], lines: int | None, output: Pat
       attlm fit valid.txt --kenlm lm.arpa --find unigram-cache
     """
     check_files({"the text": [text]}, {"the output": output}, run)
-    warn_of_unused(output, replace(run, context=run.context or WHOLE_TEXT), of_lms=tuple(SETTINGS[name] for name in find))
+    warn_of_unused(output, replace(run, context=context_to_write(run) or WHOLE_TEXT), of_lms=tuple(SETTINGS[name] for name in find))
     fitted = fit_context(text, config=run, find=find, lines=lines)
     echo_table(fitted, output)
     fitted.save(output, this_command())

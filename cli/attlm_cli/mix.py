@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import cloup
@@ -11,6 +12,7 @@ from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_table, lines_bar, this_command
 from attlm_cli.run_options import run_options
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.config_file import context_to_write
 from attlm_fairseq.verbs.mixture import estimate_mixture
 
 
@@ -37,7 +39,7 @@ def mix_command(text: str, name: str, output: Path, source: str | None, run: Run
       attlm mix valid.txt --lm neural=checkpoint_best.pt --kenlm ngram=lm.arpa
     """
     check_files({"the text": [text], "the source": [source]}, {"the output": output}, run)
-    warn_of_unused(output, run, found=(f"[lm.{name}]",))
+    warn_of_unused(output, replace(run, context=context_to_write(run)), found=(f"[lm.{name}]",))
     with lines_bar(text) as bar:
         mixture = estimate_mixture(text, name=name, config=run, source=source, on_progress=bar.update)
     echo_table(mixture, output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -13,6 +14,7 @@ import cloup
 
 from attlm_cli.types import GROUPS, METRIC, STEPS
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import STANDARD_OUTPUT
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.numbers import LANGUAGE
 from attlm_fairseq.nbest.decision.decision import EXTERNAL_RULE
@@ -238,14 +240,12 @@ class MetricChoice:
 
     def of_folder(self) -> RunConfig:
         """Return a run that has nothing but the metric of the folder's ``attlm.toml``, unless ``--metric`` is given; log which."""
-        if not DEFAULT_CONFIG.is_file():
+        if self.metric or not DEFAULT_CONFIG.is_file():
             return RunConfig()
         config = read_config(DEFAULT_CONFIG)
         if config.context is not None and config.context.kind in ("id", "file") and not given_option("context", "draw_by"):
-            drawn = f"--draw-by {config.context} draws whole conversations for intervals and p-values"
+            drawn = f"--draw-by {shlex.quote(str(config.context))} draws whole conversations for intervals and p-values"
             note(f"note: {DEFAULT_CONFIG} in this folder has the context {config.context}: {drawn}")
-        if self.metric:
-            return RunConfig()
         spec = config.metric
         if spec.name == UNNAMED:
             note(f"note: {DEFAULT_CONFIG} in this folder is for a metric of your own, which only --metric can name: this is WER")
@@ -332,6 +332,13 @@ def metric_options(choice: bool = True) -> Decorator:
             + ("Default: that of attlm.toml, else 13a." if choice else "For --mbr bleu. Default: as tuned, else none."),
         ),
     )
+
+
+def check_standard_output(outputs: Mapping[str, object]) -> None:
+    """Raise InputError if two outputs, by what they are called, go to standard output."""
+    there = [name for name, path in outputs.items() if str(path) in STANDARD_OUTPUT]
+    if len(there) > 1:
+        raise InputError(f"{' and '.join(there)} both go to standard output: name a file for one of them")
 
 
 def once(context: click.Context, option: click.Parameter, given: tuple[TextPipeline, ...]) -> TextPipeline:

@@ -14,6 +14,7 @@ from attlm_cli.options import (
     MetricChoice,
     Results,
     check_source,
+    check_standard_output,
     config_output_option,
     folds_by_option,
     format_option,
@@ -30,7 +31,6 @@ from attlm_cli.printing import echo_json, echo_table, hypotheses_bar, this_comma
 from attlm_cli.run_options import run_options
 from attlm_cli.types import INTERVAL, WEIGHT, FiniteRange
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import STANDARD_OUTPUT
 from attlm_fairseq.nbest.metric_spec import spec_of
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.lists import NbestFile
@@ -175,8 +175,7 @@ def tune_command(
     metric = measured.of(run)
     options = TuneOptions(**search, **trust, **others)
     check_source(refs.source, run, metric, options.rules)
-    if results.as_json and str(output) in STANDARD_OUTPUT:
-        raise InputError("--json and the output both go to standard output: name a file with -o")
+    check_standard_output({"--json": "-" if results.as_json else "", "--report": results.report, "the output": output})
     inputs = {
         "the input": [nbest],
         "the references": refs.files,

@@ -96,7 +96,7 @@ def test_weights_decide_and_are_told(folder):
     assert result.stdout == "the cat sad on the mat\na dog ran\na mad\n"
     assert "decide alone" not in result.stderr
     plain = run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--to", "plain")
-    assert "plain has no place for scores" in plain.stderr
+    assert "plain has no scores: am_score, kenlm are lost" in plain.stderr
 
 
 def test_the_lists_own_scores_alone(folder):

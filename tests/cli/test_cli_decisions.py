@@ -474,9 +474,12 @@ def test_evaluation_and_a_second_tuning_measure_what_was_tuned(lists):
     assert "case:mixed|tok:tercom" in measured("--context", "all")
     config = Path("attlm.toml").read_text()
     Path("attlm.toml").write_text(config + '[context]\nconversations = "id:^(.)"\n')
-    drawn = "attlm.toml in this folder has the context id:^(.): --draw-by id:^(.) draws whole conversations"
-    for options, told in (([], True), (["--metric", "wer"], True), (["--draw-by", "id:^(.)"], False), (["--context", "all"], False)):
+    drawn = "attlm.toml in this folder has the context id:^(.): --draw-by 'id:^(.)' draws whole conversations"
+    for options, told in (([], True), (["--metric", "wer"], False), (["--draw-by", "id:^(.)"], False), (["--context", "all"], False)):
         assert (drawn in run("eval", "helps.json", *options).stderr) == told
+    Path("attlm.toml").write_text("[")
+    assert wer in measured("--metric", "wer")
+    assert "is not TOML" in refused("eval", "good.json")
     Path("attlm.toml").write_text(config)
     assert "tok:none|smooth" in measured(*tuned, "--metric", "bleu", "--bleu-tokenize", "none")
     assert "case:mixed" in measured(*tuned)

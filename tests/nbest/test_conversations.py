@@ -261,6 +261,18 @@ def test_lists_without_a_reference_are_context_all_the_same(many_lists, of_file)
     assert tuned.record["lists"] == 20
 
 
+def test_lists_that_are_only_context_get_candidates_and_may_lack_scores(many_lists):
+    lists = some_lists(40, 4)
+    for nbest in lists[1::2]:
+        del nbest["ref"]
+    for hypothesis in lists[1]["hyps"]:
+        hypothesis["scores"] = {}
+    write(many_lists / "in.jsonl", lists)
+    (many_lists / "phrases").write_text("cat sat\nmat\ndog\n")
+    run("tune", "in.jsonl", *OPTIONS[:2], "--context", "id:^.", "--partial-refs", "--phrases", "phrases", "--folds", 4, "--strength", 1)
+    assert attlm.run_config("attlm.toml").candidates.phrases
+
+
 def test_a_repeated_id_of_which_one_list_has_a_reference():
     lists = [
         attlm.NbestList("x", [attlm.Hypothesis("a b")], ("a b",)),
@@ -291,6 +303,16 @@ def test_a_text_does_not_change_which_lists_are_a_conversation(many_lists, comma
     assert attlm.run_config("attlm.toml").context == ContextSpec("id", "^.")
     assert "note: [context] in attlm.toml stays id:^., which is for lists" in told
     assert ("the weights were tuned without these settings: tune them again" in told) == (command == "fit")
+    elsewhere = run(command, "text", *find, "--context", "blank", "--config", "attlm.toml", "-o", "other.toml")
+    assert attlm.run_config("other.toml").context == ContextSpec("id", "^.")
+    assert (
+        "[context]; --config" not in run(command, "text", *find, "--context", "blank", "--config", "attlm.toml", "-o", "other.toml").stderr
+    )
+    assert "will be without it" not in elsewhere.stderr
+    read = attlm.run_config("attlm.toml", context="blank")
+    (many_lists / "attlm.toml").rename("gone.toml")
+    make = attlm.fit_context if command == "fit" else attlm.estimate_mixture
+    assert make("text", config=read, **({"find": ["unigram-cache"]} if find else {})).config.context == ContextSpec("id", "^.")
     (many_lists / "attlm.toml").write_text(f'{config}[context]\nconversations = "all"\n')
     run(command, "text", *find, "--context", "blank")
     assert attlm.run_config("attlm.toml").context == ContextSpec("blank")

@@ -141,7 +141,7 @@ def test_systems_need_names_of_their_own(folder):
         with pytest.raises(attlm.InputError, match=f"two systems are called '{name}'"):
             attlm.evaluate(FIRST, REFERENCES, {name: OTHER})
     assert "two systems are called 'dev.json'" in refused("eval", "dev.json", "dev.json")
-    assert "--errors - and --json both go to standard output" in refused("eval", "dev.json", "--errors", "-", "--json")
+    assert "--errors and --json both go to standard output" in refused("eval", "dev.json", "--errors", "-", "--json")
 
 
 def test_reference_files_are_one_path_or_several(folder):

@@ -45,6 +45,7 @@ class RunConfig:
         candidates: sources of hypotheses that join the lists.
         confidence: scale and coverage of word confidences, if fitted for these weights.
         context: which lists or lines form one conversation; None scores each by itself.
+        context_of_file: the context in the file that the configuration was read from, whatever ``context`` has become.
         metric: what tuning and evaluation measure, if they are not told otherwise.
     """
 
@@ -60,6 +61,7 @@ class RunConfig:
     candidates: CandidateSpec = field(default_factory=CandidateSpec)  # hypotheses that join the lists
     confidence: Confidence | None = None  # None if not fitted for these weights
     context: ContextSpec | None = None  # None: each list or line by itself
+    context_of_file: ContextSpec | None = field(default=None, compare=False, repr=False)
     metric: MetricSpec = field(default_factory=MetricSpec)
 
     def __post_init__(self) -> None:

@@ -221,7 +221,14 @@ def read_config(path: Path) -> RunConfig:
     tuned_with = as_table(tuning.get("lm", {}), Place(path, "tuning.lm"))
     candidates_with = as_table(tuning.get("candidates", {}), Place(path, "tuning.candidates"))
     try:
-        return RunConfig(**found, path=path, tuned_on=tuned_on, tuned_with=tuned_with, candidates_tuned_with=candidates_with)
+        return RunConfig(
+            **found,
+            path=path,
+            tuned_on=tuned_on,
+            tuned_with=tuned_with,
+            candidates_tuned_with=candidates_with,
+            context_of_file=found.get("context"),
+        )
     except InputError as error:
         raise InputError(str(error), path=path) from None
 
@@ -270,16 +277,15 @@ def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], recor
 
 def context_to_write(config: RunConfig) -> ContextSpec | None:
     """Return the context to write after a run on a text: that of the text, unless ``config`` was read from a file that tells the
-    conversations of lists by their ids, which lines of text do not have. Logs if the two differ.
+    conversations of lists by their ids, which lines of text do not have."""
+    held = config.context_of_file
+    return config.context if held is None or held.kind not in ("id", "file") else held
 
-    Raises InputError if the file cannot be read any more.
-    """
-    held = read_config(config.path).context if config.path is not None else None
-    if held is None or held.kind not in ("id", "file"):
-        return config.context
-    if held != config.context:
-        note(f"note: [context] in {config.path} stays {held}, which is for lists")
-    return held
+
+def note_kept_context(config: RunConfig) -> None:
+    """Log if the context to write is not that of the text."""
+    if (kept := context_to_write(config)) != config.context:
+        note(f"note: [context] in {config.path} stays {kept}, which is for lists")
 
 
 def unused(path: Path, config: RunConfig, found: Collection[str] = ()) -> list[str]:
