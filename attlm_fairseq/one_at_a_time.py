@@ -1,8 +1,8 @@
-"""What only one thread of a process may do at a time: it changes standard error, or a whole package, while it lasts."""
+"""A lock for loading that only one thread of a process may do at a time, because it changes standard error or another package."""
 
 from __future__ import annotations
 
 import threading
 
 LOADING = threading.RLock()
-"""Held while a package loads a file that it would speak about on standard error."""
+"""Hold this lock while standard error is redirected, or while transformers loads a model."""

@@ -282,7 +282,9 @@ def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:
 
 
 def _loaded(kind: str, folder: Path) -> tuple[Any, dict[str, Any], Any]:
-    """Return model, what is told of its loading, and tokenizer. transformers changes torch and itself meanwhile: one thread at a time.
+    """Return the model, transformers' record of loading it, and the tokenizer.
+
+    Only one thread may do this at a time, because transformers changes torch and itself while it loads.
 
     Raises InputError if transformers is not installed or cannot load them.
     """

@@ -119,7 +119,7 @@ class LMFusionTask(FairseqTask):
         lms = self.load_lms(args, str(next(models[0].parameters()).device))
         own = given is not None and not getattr(args, "lm_path", None)  # a program's
         for option in self.unused(lms, own):
-            say(f"{option} has no effect: no language model that it is for has a weight")
+            say(f"{option} has no effect: no language model with a weight can use it")
         if own:
             lms.append(
                 FusedLM("lm", fit_vocabulary(FairseqLM(given), self.target_vocabulary(), "lm", self.decoding.lm_map_symbols), weight)
@@ -215,7 +215,7 @@ class LMFusionTask(FairseqTask):
         """Return the options that are given but for which there is no language model. ``own``: a program gives one of fairseq's."""
         given = self.decoding
         words = [fused for fused in lms if isinstance(fused.by_history, StatefulNeuralLM)]
-        of_symbols = [fused for fused in lms if not isinstance(fused.lm, FusionLM)]  # neural LMs, as those of words are
+        of_symbols = [fused for fused in lms if not isinstance(fused.lm, FusionLM)]  # neural LMs of the target's symbols
         without = {
             "--word-lm-unk-offset": given.word_lm_unk_offset != UNK_OFFSET and not given.word_lms,
             "--lm-dict": given.lm_dict and not of_symbols,

@@ -278,7 +278,7 @@ def _second_pass(measured: MeasuredLists, metric: Metric, names: Sequence[str], 
 
 
 def _choice(weights: Mapping[str, float]) -> Choice:
-    """Return which text of a list is context: of a list without a reference that lacks a score, the first one."""
+    """Return how a list chooses the text that becomes context. A list that lacks a score chooses its first hypothesis."""
     return Choice(weights, Decision(keep_incomplete=True))
 
 

@@ -100,12 +100,16 @@ def echo_json(value: Any) -> None:
     click.echo(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
-def echo_table(table: object, *beside: str | Path | None) -> None:
+def echo_table(table: object, *outputs: str | Path | None) -> None:
     """Print a table, or another text of several lines, whose names and words may come from files.
 
-    ``beside`` are the files that the command writes, too. If one is standard output, the table goes to standard error.
+    Args:
+        table: the table.
+        outputs: the files that the command writes; None for one that it does not write. If one of them is standard output, the table
+            goes to standard error.
     """
-    click.echo(_visible_lines(str(table)), err=not set(map(str, beside)).isdisjoint(STANDARD_OUTPUT))
+    to_stderr = any(str(path) in STANDARD_OUTPUT for path in outputs)
+    click.echo(_visible_lines(str(table)), err=to_stderr)
 
 
 _CONTROLS = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{TURNS}]")  # all but tab and end of line

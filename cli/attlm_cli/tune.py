@@ -200,7 +200,7 @@ def tune_command(
 
 
 def print_tuned(tuned: Tuned, results: Results, output: Path) -> None:
-    """Print the table and the weights, beside what is written to ``output``."""
+    """Print the table and the weights: as JSON, or as text, on standard error if ``output`` is standard output."""
     if results.as_json:
         echo_json(tuned.as_dict())
         return

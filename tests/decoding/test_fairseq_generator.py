@@ -491,7 +491,7 @@ def test_options_without_an_lm_that_they_are_for_are_told(tmp_path, capsys):
     for lms, options in ((f"{ngram}=0.6", given), (f"{neural}=0.6", {"word_lm_unk_offset": -5.0})):
         make_task(lms=lms, **options).build_generator([make_model()], SimpleNamespace())
         said = capsys.readouterr().err
-        assert all(f"--{name.replace('_', '-')} has no effect: no language model" in said for name in options)
+        assert all(f"--{name.replace('_', '-')} has no effect: no language model with a weight can use it" in said for name in options)
     make_task(lms=f"{neural}=0.6:{ngram}=0.2", **given).build_generator([make_model()], SimpleNamespace())
     assert "has no effect" not in capsys.readouterr().err
 

@@ -80,7 +80,7 @@ class Report:
 
     ``rows`` are the systems, compared ``against`` the first; ``influence`` is the share of each weight in the decisions;
     ``texts`` are the text steps of the LMs ``scorers``; ``facts`` say what is needed to reproduce the result. ``ablation`` are
-    systems without a score each, compared ``against_all`` scores. ``in_context``: the LMs' scores of the lists are those in a context.
+    systems without a score each, compared ``against_all`` scores. ``in_context``: whether the lists were scored in a context.
     """
 
     title: str
