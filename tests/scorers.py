@@ -19,6 +19,7 @@ from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.scoring.oov_policy import OOVPolicy, with_policy
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.segmented import SegmentedScorer
+from attlm_fairseq.scoring.sentence_frame import SentenceFrame
 
 
 def neural(folder: Path, **options: object) -> NeuralScorer:
@@ -54,7 +55,7 @@ def gpt2(folder: Path) -> Scorer:
 
 
 def gpt2_without_end(folder: Path) -> Scorer:
-    return load_huggingface_lm(write_gpt2(folder / "gpt2"), "gpt2", start="a", end="none")
+    return load_huggingface_lm(write_gpt2(folder / "gpt2"), "gpt2", SentenceFrame("a", "none", "the dog"))
 
 
 def gpt2_in_bfloat16(folder: Path) -> Scorer:

@@ -2,8 +2,8 @@
 
 Nothing hidden in a folder runs: ``trust_remote_code`` stays off and weights are read from safetensors alone.
 
-A sentence is its words joined by single spaces, cut by the model's own tokenizer. It begins with a start token and ends, unless there
-is none, with an end token. The log-probability of a word is the sum over the tokens that end in it.
+A sentence is its words joined by single spaces, cut by the model's own tokenizer. It begins with a start token, perhaps followed by a
+prompt, and ends, unless there is none, with an end token. The log-probability of a word is the sum over the tokens that end in it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.checkpoints.reading import check_finite
-from attlm_fairseq.errors import InputError, require_words
+from attlm_fairseq.errors import InputError, beginning, require_words
 from attlm_fairseq.files import FileHash
 from attlm_fairseq.forks import one_thread_in_forks
 from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.one_at_a_time import LOADING
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
+from attlm_fairseq.scoring.sentence_frame import DEFAULT_FRAME, SentenceFrame
 from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer, linear_events
 from attlm_fairseq.text.symbols import encodable
 from attlm_fairseq.transformers_import import hide_broken_torchaudio
@@ -44,30 +45,29 @@ class HuggingFaceTokenLM(TokenLM):
 
     cuts_words = True
 
-    def __init__(self, model: Any, tokenizer: Any, folder: Path, start: str | None = None, end: str | None = None) -> None:
-        """Choose start and end.
+    def __init__(self, model: Any, tokenizer: Any, folder: Path, frame: SentenceFrame = DEFAULT_FRAME) -> None:
+        """Choose what is read around each sentence.
 
         Args:
             model: an ``AutoModelForCausalLM``.
             tokenizer: its tokenizer, one that states offsets.
             folder: where both come from.
-            start: the token before a sentence; None: the tokenizer's bos token, or else its eos token.
-            end: the token that ends a sentence; ``none``: the end is not scored; None: the tokenizer's eos token, or else ``none``.
+            frame: start, end and prompt.
 
         Raises:
-            InputError: no such token, no start token, or a model that is not causal.
+            InputError: no such token, no start token, a prompt that is longer than the model can read, or a model that is not causal.
         """
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.folder = folder
         self._hashes = list(map(FileHash, model_files(folder)))
-        start = start or tokenizer.bos_token or tokenizer.eos_token
+        start = frame.start or tokenizer.bos_token or tokenizer.eos_token
         if start is None:
             raise InputError(
                 "its tokenizer has neither a bos nor an eos token: name the token before each sentence with --sentence-start", path=folder
             )
-        end = end or tokenizer.eos_token or NO_END
-        self.start_text, self.end_text = start, end
+        end = frame.end or tokenizer.eos_token or NO_END
+        self.start_text, self.end_text, self.prompt = start, end, frame.prompt or ""
         self.start = (self._token(start),)
         self.end = None if end == NO_END else self._token(end)
         self.between = line_end(tokenizer)
@@ -79,6 +79,7 @@ class HuggingFaceTokenLM(TokenLM):
         self.head = self._linear_head()
         self.feature_size = self.vocabulary_size if self.head is None else self.head.in_features
         self._check_causal()
+        self.start += self._prompt_ids()
 
     def encode(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
         return encode_words(self.tokenizer, sentences)
@@ -104,11 +105,12 @@ class HuggingFaceTokenLM(TokenLM):
             "start": self.start_text,
             "sentence end": "not scored" if self.end is None else self.end_text,
             "OOV policy": "words are cut into known pieces" if self.tokenizer.unk_token_id is None else "a word with an unknown piece",
-        }
+        } | ({"prompt": self.prompt} if self.prompt else {})
 
     def notes(self) -> list[str]:
         ending = "the sentence end is not scored" if self.end is None else f"each sentence ends with {self.end_text!r}"
-        return [f"each sentence begins with {self.start_text!r}, {ending}"]
+        prompt = f" and a prompt of {len(self.start) - 1} tokens, {beginning(self.prompt.split())}" if self.prompt else ""
+        return [f"each sentence begins with {self.start_text!r}{prompt}, {ending}"]
 
     def events(self, precision: str) -> EventLogProbs:
         if self.head is not None:
@@ -145,6 +147,16 @@ class HuggingFaceTokenLM(TokenLM):
                 f"{text!r} is {len(ids)} tokens of its vocabulary, expected one as start or end of a sentence", path=self.folder
             )
         return int(ids[0])
+
+    def _prompt_ids(self) -> tuple[int, ...]:
+        """Return the tokens of the prompt. Raises InputError if they leave no room for a sentence."""
+        ids = tuple(self.tokenizer(encodable(self.prompt), add_special_tokens=False)["input_ids"])
+        if ids and not self.prompt.endswith("\n") and ids[-1] not in self.tokenizer.all_special_ids:
+            ids += self.between
+        if self.positions is not None and len(ids) + len(self.start) >= self.positions:
+            found = f"the prompt has {len(ids)} tokens, and the LM reads at most {self.positions}"
+            raise InputError(f"{found} with a sentence: shorten it", path=self.folder)
+        return ids
 
     @torch.inference_mode()
     def _check_causal(self) -> None:
@@ -232,23 +244,22 @@ def encoded(words: Sequence[str], tokens: Sequence[int], offsets: Sequence[tuple
 
 
 def load_huggingface_lm(
-    name_or_folder: str | Path, name: str = "lm", start: str | None = None, end: str | None = None, compute: DeviceConfig = DEFAULT_DEVICE
+    name_or_folder: str | Path, name: str = "lm", frame: SentenceFrame = DEFAULT_FRAME, compute: DeviceConfig = DEFAULT_DEVICE
 ) -> TokenScorer:
     """Load a causal LM of Hugging Face from a folder or the local cache, in float32; nothing is downloaded.
 
     Args:
         name_or_folder: a folder with ``config.json``, ``*.safetensors`` and a tokenizer, or the name of a model in the local cache.
         name: the scorer's name.
-        start: the token before each sentence; see ``HuggingFaceTokenLM``.
-        end: the token of the sentence end, or ``none``.
+        frame: what is read around each sentence.
         compute: device, precision and memory.
 
     Raises:
-        InputError: transformers is not installed, or the folder is not that of a causal LM in safetensors.
+        InputError: transformers is not installed, the folder is not that of a causal LM in safetensors, or as in ``HuggingFaceTokenLM``.
     """
     folder = Path(name_or_folder) if Path(name_or_folder).is_dir() else cached_folder(str(name_or_folder))
     model, tokenizer = load_pretrained("AutoModelForCausalLM", folder)
-    return TokenScorer(HuggingFaceTokenLM(model.to(compute.device), tokenizer, folder, start, end), name, compute)
+    return TokenScorer(HuggingFaceTokenLM(model.to(compute.device), tokenizer, folder, frame), name, compute)
 
 
 def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:

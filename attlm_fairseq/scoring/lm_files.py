@@ -17,6 +17,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.mixture import MixtureScorer
 from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.scoring.sentence_frame import DEFAULT_FRAME, SentenceFrame
 
 LMKind = Literal["attlm", "fairseq", "huggingface", "kenlm", "masked"]
 
@@ -93,8 +94,7 @@ def load_lm_files(
     name: str = "lm",
     weights: Sequence[float] | None = None,
     dictionary: Path | None = None,
-    start: str | None = None,
-    end: str | None = None,
+    frame: SentenceFrame = DEFAULT_FRAME,
     compute: DeviceConfig = DEFAULT_DEVICE,
 ) -> Scorer:
     """Load one LM, or an ensemble that averages the probabilities of several, of whatever kinds.
@@ -104,16 +104,15 @@ def load_lm_files(
         name: the scorer's name.
         weights: the weights of an ensemble; None means equal weights.
         dictionary: ``dict.txt`` of checkpoints; None looks next to the checkpoint, then in its data folder.
-        start: the token before a sentence, of Hugging Face LMs only.
-        end: the token of the sentence end or ``none``, of Hugging Face LMs only.
+        frame: what is read around each sentence, of causal LMs of Hugging Face only.
         compute: device, precision and memory.
 
     Raises:
         InputError: an unusable file, or an option that its kind of LM does not have.
     """
     kinds = [lm_kind(path) for path in paths]
-    if (start or end) and set(kinds) != {"huggingface"}:
-        raise InputError("start and sentence end can be chosen for LMs of Hugging Face alone", path=paths[0])
+    if frame != DEFAULT_FRAME and set(kinds) != {"huggingface"}:
+        raise InputError("start, sentence end and prompt can be chosen for causal LMs of Hugging Face alone", path=paths[0])
     if dictionary is not None and not {*kinds} & OF_FAIRSEQ:
         note(f"note: {name}: the dictionary {dictionary} is for checkpoints of fairseq, and is not used")
     if compute.precision == "bfloat16" and compute.device == "cpu" and set(kinds) != {"kenlm"}:
@@ -128,17 +127,15 @@ def load_lm_files(
 
         return NeuralScorer.load(paths, name, weights, dictionary, compute)
     if len(paths) == 1:
-        return _load_foreign(paths[0], kinds[0], name, dictionary, start, end, compute)
+        return _load_foreign(paths[0], kinds[0], name, dictionary, frame, compute)
     members = [
-        load_lm_files([path], f"{name}[{number}]", None, dictionary if kind in OF_FAIRSEQ else None, start, end, compute)
+        load_lm_files([path], f"{name}[{number}]", None, dictionary if kind in OF_FAIRSEQ else None, frame, compute)
         for number, (path, kind) in enumerate(zip(paths, kinds, strict=True), start=1)
     ]
     return MixtureScorer(members, [1.0] * len(members) if weights is None else weights, name)
 
 
-def _load_foreign(
-    path: Path, kind: LMKind, name: str, dictionary: Path | None, start: str | None, end: str | None, compute: DeviceConfig
-) -> Scorer:
+def _load_foreign(path: Path, kind: LMKind, name: str, dictionary: Path | None, frame: SentenceFrame, compute: DeviceConfig) -> Scorer:
     if kind == "kenlm":
         from attlm_fairseq.scoring.kenlm import KenLMScorer
 
@@ -146,7 +143,7 @@ def _load_foreign(
     if kind == "huggingface":
         from attlm_fairseq.scoring.huggingface import load_huggingface_lm
 
-        return load_huggingface_lm(path, name, start, end, compute)
+        return load_huggingface_lm(path, name, frame, compute)
     if kind == "masked":
         from attlm_fairseq.scoring.masked_lm import load_masked_lm
 

@@ -19,6 +19,7 @@ from attlm_fairseq.scoring.context import with_window
 from attlm_fairseq.scoring.lm_files import find_lm, holds_ngrams, load_lm_files
 from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy, parse_policy, with_policy
 from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.scoring.sentence_frame import SentenceFrame
 from attlm_fairseq.text import TextPipeline, text_pipeline
 
 RESERVED_NAMES = ("words", "rank", "total")
@@ -43,6 +44,7 @@ def mixture_of(value: Any) -> tuple[tuple[str, float], ...]:
 
 _FILE = Allowed(lambda value: isinstance(value, str | os.PathLike) and "\0" not in str(value), "a file", Path)
 _TOKEN = Allowed(lambda value: isinstance(value, str), "a token of the LM")
+_TEXT = Allowed(lambda value: isinstance(value, str) and bool(value.strip()), "a text")
 ALLOWED: dict[str, Allowed] = {
     "kenlm": _FILE,
     "checkpoints": Allowed(
@@ -58,11 +60,12 @@ ALLOWED: dict[str, Allowed] = {
     ),
     "sentence_start": _TOKEN,
     "sentence_end": _TOKEN,
+    "prompt": _TEXT,
     "context_sentences": WHOLE_NUMBER,
     "temperature": POSITIVE,
     "translation": Allowed(lambda value: value in DIRECTIONS, f"one of {', '.join(DIRECTIONS)}"),
     "languages": Allowed(lambda value: isinstance(value, str) and bool(re.fullmatch(r"[^:\s]+:[^:\s]+", value)), "SOURCE:TARGET"),
-    "source_prefix": Allowed(lambda value: isinstance(value, str) and bool(value.strip()), "a text"),
+    "source_prefix": _TEXT,
     "only_close": NOT_NEGATIVE,
     "dictionary": _FILE,
     "adapt": _FILE,
@@ -74,13 +77,14 @@ ALLOWED: dict[str, Allowed] = {
 }
 """The values of the attributes of an LMSpec, besides their defaults."""
 _OF_TRANSLATIONS = ("source_text", "languages", "source_prefix")
-_OF_CHECKPOINTS = ("ensemble_weights", "dictionary", "sentence_start", "sentence_end", "translation", *_OF_TRANSLATIONS)
+_AROUND = ("sentence_start", "sentence_end", "prompt")
+_OF_CHECKPOINTS = ("ensemble_weights", "dictionary", *_AROUND, "translation", *_OF_TRANSLATIONS)
 _IN_CONTEXT = ("context_sentences", "adapt", "neural_cache", "unigram_cache")
 _CALLED = {"kenlm": "an ARPA or KenLM file", "mixture": "a mixture: give it to its LMs", "translation": "a translation model: leave it out"}
 NOT_OF = {
     "kenlm": _OF_CHECKPOINTS,
     "mixture": (*_OF_CHECKPOINTS, *_IN_CONTEXT, "temperature"),
-    "translation": (*_IN_CONTEXT, "temperature", "sentence_start", "sentence_end"),
+    "translation": (*_IN_CONTEXT, "temperature", *_AROUND),
 }
 """The attributes that an LMSpec with ``kenlm``, ``mixture`` or ``translation`` does not have."""
 
@@ -102,8 +106,9 @@ class LMSpec:
         checkpoints: files or folders of any other kind that ``lm_files`` recognises; several are an ensemble.
         ensemble_weights: weights of an ensemble; None for equal weights.
         dictionary: ``dict.txt`` of checkpoints, or the folder of a translation checkpoint's dictionaries; None to look for it.
-        sentence_start: token before a sentence, for Hugging Face LMs (see ``HuggingFaceTokenLM``).
+        sentence_start: token before a sentence, for causal LMs of Hugging Face, see ``SentenceFrame``.
         sentence_end: token of the sentence end, for the same LMs.
+        prompt: text before each sentence, for the same LMs.
         mixture: names and weights of the members.
         text: text steps; None for those of the run.
         oov: the score of unknown words.
@@ -128,6 +133,7 @@ class LMSpec:
     dictionary: Path | None = None
     sentence_start: str | None = None
     sentence_end: str | None = None
+    prompt: str | None = None
     mixture: tuple[tuple[str, float], ...] = ()
     text: TextPipeline | None = None
     oov: OOVPolicy = UNK
@@ -342,7 +348,8 @@ class LMSpec:
                     f"{self.name}: oov is not for a translation model that cuts words into pieces: leave it out", path=self.files[0]
                 )
             return scorer
-        return load_lm_files(self.files, self.name, self.ensemble_weights, self.dictionary, self.sentence_start, self.sentence_end, device)
+        frame = SentenceFrame(self.sentence_start, self.sentence_end, self.prompt)
+        return load_lm_files(self.files, self.name, self.ensemble_weights, self.dictionary, frame, device)
 
 
 def parsed(field: str, value: Any) -> Any:

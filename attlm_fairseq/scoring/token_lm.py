@@ -182,9 +182,10 @@ class TokenScorer(Scorer):
             return len(self._history)
         room = self.lm.positions - len(self.lm.start) - length
         if room < 0 and length:
+            others = f"with those before it {length + len(self.lm.start)}, " if len(self.lm.start) > 1 else ""
             raise InputError(
-                f"{self.name}: the sentence {beginning(words)} has {length} tokens, the LM reads at most {self.lm.positions}; leave "
-                "such lists out or split them"
+                f"{self.name}: the sentence {beginning(words)} has {length} tokens, {others}the LM reads at most {self.lm.positions}; "
+                "leave such lists out or split them"
             )
         return last_that_fit(list(map(len, self._history)), room)
 

@@ -236,6 +236,12 @@ SENTENCE_TOKENS = (
         TOKEN_OF_LM,
         "Token that ends a sentence, for all Hugging Face LMs (or NAME). none: the sentence end is not scored. Default: the eos token.",
     ),
+    for_lms(
+        "--prompt",
+        PREFIX_OF_LM,
+        "Text that causal LMs of Hugging Face (or NAME) read before each sentence, or before the first one of a context. It is not "
+        "scored. A line end follows it, unless it ends with one or with a special token.",
+    ),
 )
 ONE_DEVICE = cloup.option(
     "--device", "--devices", "device", default="cpu", show_default=True, help="Device that runs the LMs: cpu, cuda, cuda:1."

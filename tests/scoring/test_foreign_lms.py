@@ -20,6 +20,7 @@ from fairseq_runs import fairseq
 from foreign_lms import FAIRSEQ, WORDS, write_bert, write_fairseq_lm, write_gpt2
 from lm_files import write_arpa, write_checkpoint
 
+import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.advice import advise_written_text
 from attlm_fairseq.scoring.compute import DeviceConfig
@@ -31,6 +32,7 @@ from attlm_fairseq.scoring.masked_lm import load_masked_lm
 from attlm_fairseq.scoring.mixture import MixtureScorer
 from attlm_fairseq.scoring.oov_policy import OOVPolicy, with_policy
 from attlm_fairseq.scoring.scorer import SentenceScore
+from attlm_fairseq.scoring.sentence_frame import SentenceFrame
 from attlm_fairseq.scoring.token_lm import StepMemory, TokenScorer
 
 SENTENCES = [["the", "cat", "sat"], ["the", "zebra", "sat", "on"], [], ["a", "dog", "ran"], ["the", "cat", "ran", "on", "the", "mat"]]
@@ -143,7 +145,7 @@ def test_transformers_gives_the_same_scores(folder):
 
 def test_pieces_are_summed_to_words_and_the_end_can_be_left_out(folder):
     whole = load_huggingface_lm(folder / "gpt2")
-    without = load_huggingface_lm(folder / "gpt2", end="none")
+    without = load_huggingface_lm(folder / "gpt2", frame=SentenceFrame(end="none"))
     words = ["the", "zebra", "sat"]
     [score], [cut] = whole.score([words]), without.score([words])
     sums = [of_gpt2(whole, " ".join(words[:count]), end="") for count in (0, 1, 2, 3)]
@@ -155,6 +157,58 @@ def test_pieces_are_summed_to_words_and_the_end_can_be_left_out(folder):
     later, before = without.after([["the", "dog"], ["a", "cat"]]), "the dog\na cat\n"  # else dog and a would be one word
     expected = of_gpt2(whole, before + " ".join(words), end="") - of_gpt2(whole, before, end="")
     assert later.score([words])[0].total == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "read"),
+    [("a dog sat", "a dog sat\n"), ("a dog\n", "a dog\n"), ("a: ", "a: \n"), ("the mat\n<|endoftext|>", "the mat\n<|endoftext|>")],
+)
+def test_a_prompt_is_read_before_each_sentence_and_before_a_context(folder, prompt, read):
+    plain, prompted = (load_huggingface_lm(folder / "gpt2", frame=SentenceFrame(prompt=text)) for text in (None, prompt))
+    history = [["the", "dog"], ["a", "cat"]]
+    for before, lm in ((read, prompted), (f"{read}the dog<|endoftext|>a cat<|endoftext|>", prompted.after(history))):
+        for words, score in zip(SENTENCES, lm.score(SENTENCES), strict=True):
+            expected = of_gpt2(plain, before + " ".join(words)) - of_gpt2(plain, before, end="")
+            assert score.total == pytest.approx(expected, abs=1e-4)
+            assert len(score.log_probs) == len(words) + 1
+    assert prompted.signature() == plain.signature() | {"prompt": prompt}
+    tokens = len(plain.lm.tokenizer(read)["input_ids"])
+    first = " ".join(read.split())
+    assert prompted.notes()[0].startswith(f"lm: each sentence begins with '<|endoftext|>' and a prompt of {tokens} tokens, '{first}'")
+
+
+def test_a_prompt_that_leaves_no_room_is_one_line(folder):
+    path = folder / "gpt2"
+    with pytest.raises(InputError, match=r"gpt2: the prompt has 81 tokens, and the LM reads at most 64 with a sentence: shorten it"):
+        load_huggingface_lm(path, frame=SentenceFrame(prompt="the " * 40))
+    prompted = load_huggingface_lm(path, "gpt", frame=SentenceFrame(prompt="the " * 25))
+    before = len(prompted.lm.start)
+    found = f"has 19 tokens, with those before it {19 + before}, the LM reads at most 64"
+    with pytest.raises(InputError, match=f"gpt: the sentence 'the .*' {found}"):
+        prompted.score([["the"] * 10])
+    [later], [alone] = (lm.score([["the"] * 2]) for lm in (prompted.after([["the"] * 8]), prompted))  # no room for the history
+    assert later.log_probs == pytest.approx(alone.log_probs, abs=1e-5)
+
+
+def test_a_prompt_goes_through_commands_and_the_configuration(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_arpa(tmp_path / "lm.arpa", WORDS)
+    Path("text").write_text("the cat sat\n")
+    lists = [{"input": [f"the cat {one}", f"the cat {other}"], "output": f"the cat {one}"} for one, other in (("sat", "on"), ("ran", "a"))]
+    Path("dev.json").write_text(json.dumps(lists))
+    lms = ["--lm", f"gpt={folder}/gpt2", "--kenlm", "lm.arpa"]
+    prompt = "a cat = 'a' dog\nthe \"mat\""
+    scored = run("score", "text", *lms, "--prompt", prompt)
+    assert "gpt: each sentence begins with '<|endoftext|>' and a prompt of" in scored.stderr
+    by_hand = load_huggingface_lm(folder / "gpt2", frame=SentenceFrame(prompt=prompt)).score([["the", "cat", "sat"]])[0].total
+    assert float(scored.stdout.splitlines()[1].split("\t")[2]) == pytest.approx(by_hand, abs=1e-4)
+    run("tune", "dev.json", *lms, "--prompt", f"gpt={prompt}", "--folds", 0, "--strength", 1)
+    assert [lm.prompt for lm in attlm.run_config("attlm.toml").lms] == [prompt, None]
+    rescored = run("rescore", "dev.json", "-o", "out.json")
+    assert "and a prompt of" in rescored.stderr
+    assert "causal LM of Hugging Face" in refused("score", "text", "--kenlm", "lm.arpa", "--prompt", "a cat")
+    assert "for causal LMs of Hugging Face alone" in refused("score", "text", "--lm", f"{folder}/lstm_lm/lm.pt", "--prompt", "lm=a cat")
+    assert "prompt is ' ', expected a text" in refused("score", "text", *lms, "--prompt", " ")
 
 
 def test_a_masked_lm_masks_each_token_and_those_after_it_in_its_word(folder):
@@ -299,7 +353,7 @@ def test_special_tokens_and_half_a_surrogate_pair_in_a_text_are_words(folder):
 
 
 def test_a_conversation_that_begins_with_silence_is_scored(folder):
-    scorer = load_huggingface_lm(folder / "gpt2", end="none")
+    scorer = load_huggingface_lm(folder / "gpt2", frame=SentenceFrame(end="none"))
     scorer.lm.between = ()  # of a tokenizer that leaves line ends out
     [later], [start] = scorer.after([[]]).score([["the", "cat"]]), scorer.score([["the", "cat"]])
     assert later.log_probs == pytest.approx(start.log_probs, abs=1e-6)
@@ -319,8 +373,8 @@ def test_every_kind_is_recognised_by_content(folder, tmp_path):
         lm_kind(tmp_path / "bin.lm")
     with pytest.raises(InputError, match="no such file"):
         lm_kind(tmp_path / "none.pt")
-    with pytest.raises(InputError, match="LMs of Hugging Face alone"):
-        load_lm_files([arpa], end="none")
+    with pytest.raises(InputError, match="causal LMs of Hugging Face alone"):
+        load_lm_files([arpa], frame=SentenceFrame(end="none"))
 
 
 def test_every_kind_goes_through_the_commands(folder, tmp_path, monkeypatch):

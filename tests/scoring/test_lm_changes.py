@@ -101,6 +101,7 @@ def test_a_value_without_a_name_is_for_lms_that_can_have_it(tmp_path):
         ("temperature", 2.0, ["neural"]),
         ("adapt", Path("adapted"), ["neural"]),
         ("sentence_start", "<s>", ["gpt"]),
+        ("prompt", "a text", ["gpt"]),
         ("languages", "x:y", ["MarianMTModel"]),
         ("source_prefix", "x: ", ["MarianMTModel"]),
         ("oov", OOVPolicy("penalty", -2), ["neural", "ensemble", "gpt", "bert", "mt.pt", "ngram"]),

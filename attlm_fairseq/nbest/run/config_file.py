@@ -80,6 +80,7 @@ LM_OPTIONS: Entries = {
     "dict": Entry(FILE.read, FILE.write, "dictionary"),
     "sentence_start": Entry(checked(*ALLOWED["sentence_start"])),
     "sentence_end": Entry(checked(*ALLOWED["sentence_end"])),
+    "prompt": Entry(checked(*ALLOWED["prompt"])),
     "translation": Entry(checked(*ALLOWED["translation"])),
     "languages": Entry(checked(*ALLOWED["languages"])),
     "source_prefix": Entry(checked(*ALLOWED["source_prefix"])),

@@ -90,6 +90,7 @@ LM_CHANGES = (
     LMChange("adapt", _is_plain, _holds("attlm")),
     LMChange("sentence_start", _has_checkpoints, _holds("huggingface"), "LM of Hugging Face"),
     LMChange("sentence_end", _has_checkpoints, _holds("huggingface"), "LM of Hugging Face"),
+    LMChange("prompt", _has_checkpoints, _holds("huggingface"), "causal LM of Hugging Face"),
     LMChange("source_text", _is_translation, expected="translation model"),
     LMChange("languages", _is_translation, _is_folder, "translation model of Hugging Face"),
     LMChange("source_prefix", _is_translation, _is_folder, "translation model of Hugging Face"),
