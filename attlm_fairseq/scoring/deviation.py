@@ -31,7 +31,7 @@ class Deviation:
     def __str__(self) -> str:
         return (
             f"a sentence's score differs from float32 by {self.mean:.4f} nats on average, {self.largest:.4f} at most "
-            f"(measured on {self.sentences} of the first sentences, {self.words} words)"
+            f"(measured on {self.sentences} of the first sentences)"
         )
 
 

@@ -29,6 +29,7 @@ from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.one_at_a_time import LOADING
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.sentence_frame import DEFAULT_FRAME, SentenceFrame
+from attlm_fairseq.scoring.stored_weights import compute_in_float32, stored_in_half
 from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer, linear_events
 from attlm_fairseq.text.symbols import encodable
 from attlm_fairseq.transformers_import import hide_broken_torchaudio
@@ -246,7 +247,7 @@ def encoded(words: Sequence[str], tokens: Sequence[int], offsets: Sequence[tuple
 def load_huggingface_lm(
     name_or_folder: str | Path, name: str = "lm", frame: SentenceFrame = DEFAULT_FRAME, compute: DeviceConfig = DEFAULT_DEVICE
 ) -> TokenScorer:
-    """Load a causal LM of Hugging Face from a folder or the local cache, in float32; nothing is downloaded.
+    """Load a causal LM of Hugging Face from a folder or the local cache; nothing is downloaded.
 
     Args:
         name_or_folder: a folder with ``config.json``, ``*.safetensors`` and a tokenizer, or the name of a model in the local cache.
@@ -258,12 +259,14 @@ def load_huggingface_lm(
         InputError: transformers is not installed, the folder is not that of a causal LM in safetensors, or as in ``HuggingFaceTokenLM``.
     """
     folder = Path(name_or_folder) if Path(name_or_folder).is_dir() else cached_folder(str(name_or_folder))
-    model, tokenizer = load_pretrained("AutoModelForCausalLM", folder)
+    model, tokenizer = load_pretrained("AutoModelForCausalLM", folder, keep_half=compute.precision != "float32")
     return TokenScorer(HuggingFaceTokenLM(model.to(compute.device), tokenizer, folder, frame), name, compute)
 
 
-def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:
+def load_pretrained(kind: str, folder: Path, keep_half: bool = False) -> tuple[Any, Any]:
     """Load a model, of the ``Auto..`` class ``kind``, and its tokenizer; code in the folder is not run, pickled weights are refused.
+
+    The model computes in float32. With ``keep_half``, matrices that are stored in half precision stay so in memory (``stored_weights``).
 
     Raises:
         InputError: transformers is not installed, or the folder is not usable.
@@ -280,8 +283,11 @@ def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:
         pickled = [name for name in PICKLED if (folder / name).exists()]
         found = f"its weights are pickled ({', '.join(pickled)}), which could run code when loaded" if pickled else "it has no weights"
         raise InputError(f"{found}; give a folder with model.safetensors (save_pretrained of transformers writes it)", path=folder)
+    stored = stored_in_half(folder) if keep_half else None
     with LOADING:
-        model, loaded, tokenizer = _loaded(kind, folder)
+        model, loaded, tokenizer = _loaded(kind, folder, torch.float32 if stored is None else stored.dtype)
+        if stored is not None and not compute_in_float32(model, stored):
+            model, loaded, tokenizer = _loaded(kind, folder, torch.float32)
     if missing := sorted(loaded["missing_keys"]) or [str(key) for key in loaded.get("mismatched_keys", ())]:
         raise InputError(f"its weights lack {len(missing)} of the model's, such as {missing[0]}", path=folder)
     if not tokenizer.is_fast and not translates:
@@ -292,8 +298,8 @@ def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _loaded(kind: str, folder: Path) -> tuple[Any, dict[str, Any], Any]:
-    """Return the model, transformers' record of loading it, and the tokenizer.
+def _loaded(kind: str, folder: Path, dtype: torch.dtype) -> tuple[Any, dict[str, Any], Any]:
+    """Return the model with weights of this type, transformers' record of loading it, and the tokenizer.
 
     Only one thread may do this at a time, because transformers changes torch and itself while it loads.
 
@@ -310,7 +316,7 @@ def _loaded(kind: str, folder: Path) -> tuple[Any, dict[str, Any], Any]:
         with Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **safe)
             model, loaded = getattr(transformers, kind).from_pretrained(
-                folder, use_safetensors=True, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **safe
+                folder, use_safetensors=True, dtype=dtype, attn_implementation="eager", output_loading_info=True, **safe
             )
     except Exception as error:  # broken files make transformers raise almost anything
         raise InputError(f"cannot be loaded by transformers: {_gist(error)}", path=folder) from None

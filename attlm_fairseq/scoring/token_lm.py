@@ -283,7 +283,8 @@ class LogitEvents:
 def linear_events(weight: Tensor, bias: Tensor | None, precision: str) -> EventLogProbs:
     """Return the events of ``softmax(W f + b)`` for weights (V, F)."""
     low = None if precision == "float32" else rounded(weight, getattr(torch, precision))
-    return SoftmaxEvents(weight, weight.new_zeros(len(weight)) if bias is None else bias, low)
+    zeros = weight.new_zeros(len(weight), dtype=torch.float32)
+    return SoftmaxEvents(weight, zeros if bias is None else bias.float(), low)
 
 
 @dataclass(frozen=True)

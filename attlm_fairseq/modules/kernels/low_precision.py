@@ -35,9 +35,14 @@ AnyModule = TypeVar("AnyModule", bound=HasModules)
 
 
 def rounded(factor: Tensor, dtype: torch.dtype, *, rows: bool = False) -> Tensor:
-    """Round a factor (.., N, K) to ``dtype`` and pad its columns with zeros to a multiple; with ``rows``, its rows too."""
+    """Round a factor (.., N, K) to ``dtype`` and pad its columns with zeros to a multiple; with ``rows``, its rows too.
+
+    If there is nothing to round or pad, it is returned as it is.
+    """
     *others, height, columns = factor.shape
     padded = [ceil_div(size, COLUMNS) * COLUMNS for size in (height, columns)]
+    if factor.dtype == dtype and factor.is_contiguous() and columns == padded[1] and (height == padded[0] or not rows):
+        return factor
     low = torch.empty(*others, padded[0] if rows else height, padded[1], dtype=dtype, device=factor.device)
     low[..., :height, :columns] = factor
     low[..., :height, columns:] = 0

@@ -38,7 +38,7 @@ class SoftmaxEvents:
         """Use a weight (V, F) and a bias (V,).
 
         Args:
-            weight: the matrix W.
+            weight: the matrix W, perhaps in half precision, which is converted to that of the features piece by piece.
             bias: the bias b.
             low: ``weight``, rounded and padded, to compute the normalisers with products in lower precision.
         """
@@ -57,7 +57,8 @@ class SoftmaxEvents:
         values = features.new_empty(len(contexts))
         at_once = max(1, limits_of(features.device).event_numbers // (2 * features.size(1)))  # both factors of an event's logit
         for context, word, value in zip(contexts.split(at_once), words.split(at_once), values.split(at_once), strict=True):
-            own = torch.linalg.vecdot(features.index_select(0, context), self.weight.index_select(0, word))  # faster than indexing
+            # index_select is faster than indexing
+            own = torch.linalg.vecdot(features.index_select(0, context), self.weight.index_select(0, word).to(features.dtype))
             value.copy_(own + self.bias[word] - norms[context])
         return values
 
@@ -78,7 +79,8 @@ class SoftmaxEvents:
         limits = limits_of(features.device)
         rows, words, summed = limits.rounded_softmax if self.rounds else limits.softmax
         rows = round_up_rows(min(rows, len(features))) if self.rounds else min(rows, len(features))
-        logits = self.factor.new_empty(rows * words)
+        product_type = self.factor.dtype if self.rounds else features.dtype
+        logits = self.factor.new_empty(rows * words, dtype=product_type)
         # Buffers are reused: getting new memory from the system costs more than the sums.
         padded = self.factor.new_zeros(rows if self.rounds else 0, self.factor.size(1))
         exact = features.new_empty(rows * summed if self.rounds else 0)
@@ -91,7 +93,9 @@ class SoftmaxEvents:
                 padded[: len(some), : some.size(1)] = some
                 inputs = padded[: round_up_rows(len(some))]
             for piece, factors in zip(self.factor.split(words), self.exp_bias.split(words), strict=True):
-                of_piece = product_into(piece, inputs.t(), logits[: len(piece) * len(inputs)].view(len(piece), len(inputs)))
+                of_piece = product_into(
+                    piece.to(product_type), inputs.t(), logits[: len(piece) * len(inputs)].view(len(piece), len(inputs))
+                )
                 for part, of_part in zip(of_piece.split(summed), factors.split(summed), strict=True):
                     values = exact[: part.numel()].view(part.shape).copy_(part) if self.rounds else part
                     of_some.add_(torch.mv(values.exp_().t()[: len(some)], of_part))
@@ -136,4 +140,6 @@ def plain_normalisers(weight: Tensor, bias: Tensor, features: Tensor) -> Tensor:
     """Return ``logsumexp(W f + b)`` (N,), one piece of the vocabulary at a time. Logits may be arbitrarily large."""
     words = limits_of(features.device).softmax.words
     pieces = zip(weight.split(words), bias.split(words), strict=True)
-    return torch.logsumexp(torch.stack([torch.logsumexp(features @ piece.t() + offsets, dim=-1) for piece, offsets in pieces]), dim=0)
+    return torch.logsumexp(
+        torch.stack([torch.logsumexp(features @ piece.t().to(features.dtype) + offsets, dim=-1) for piece, offsets in pieces]), dim=0
+    )
