@@ -30,7 +30,9 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.nbest.from_decoders import from_ctranslate2 as from_ctranslate2
     from attlm_fairseq.nbest.from_decoders import from_generate as from_generate
     from attlm_fairseq.nbest.from_decoders import from_nemo as from_nemo
+    from attlm_fairseq.nbest.from_decoders import from_openai as from_openai
     from attlm_fairseq.nbest.from_decoders import from_sherpa as from_sherpa
+    from attlm_fairseq.nbest.from_decoders import from_vllm as from_vllm
     from attlm_fairseq.nbest.nbest_list import Hypothesis as Hypothesis
     from attlm_fairseq.nbest.nbest_list import NbestList as NbestList
     from attlm_fairseq.nbest.nbest_list import Sausage as Sausage
@@ -122,7 +124,9 @@ _MODULES = {
     "from_ctranslate2": "nbest.from_decoders",
     "from_generate": "nbest.from_decoders",
     "from_nemo": "nbest.from_decoders",
+    "from_openai": "nbest.from_decoders",
     "from_sherpa": "nbest.from_decoders",
+    "from_vllm": "nbest.from_decoders",
     "Hypothesis": "nbest.nbest_list",
     "InputError": "errors",
     "Interval": "nbest.statistics.bootstrap",

@@ -191,6 +191,55 @@ def from_nemo(hypotheses: Iterable[Any], ids: Iterable[str] | None = None) -> li
     return _read(values, "from_nemo", ids)
 
 
+def from_vllm(outputs: Iterable[Any], ids: Iterable[str] | None = None) -> list[NbestList]:
+    """Make lists from the outputs of vLLM's ``LLM.generate`` or ``LLM.chat``, with ``SamplingParams(n=..)``, or of TensorRT-LLM's.
+
+    Args:
+        outputs: one per prompt. ``cumulative_logprob``, which vLLM gives with ``SamplingParams(logprobs=0)``, becomes the score
+            ``logprob``: a natural log, summed over tokens.
+        ids: names of the utterances; None: their positions from 0.
+
+    Returns:
+        One list per prompt, in vLLM's order.
+
+    Raises:
+        InputError: an output has no texts, a score is not a finite number, or the number of ids is not that of the outputs.
+    """
+    values = []
+    for output in _sequence("from_vllm", outputs):
+        if not isinstance(texts := getattr(output, "outputs", None), list):
+            raise _unknown("from_vllm", output, "a RequestOutput of vLLM, with outputs")
+        scores = [getattr(one, "cumulative_logprob", None) for one in texts]
+        values.append(
+            [{"text": one.text} | ({} if score is None else {"logprob": score}) for one, score in zip(texts, scores, strict=True)]
+        )
+    return _read(values, "from_vllm", ids)
+
+
+def from_openai(responses: Iterable[Any], ids: Iterable[str] | None = None) -> list[NbestList]:
+    """Make lists from the responses of OpenAI's client, to which servers such as vLLM and llama.cpp answer, too.
+
+    Args:
+        responses: of ``completions.create(.., n=..)`` or ``chat.completions.create(.., n=..)``, one per utterance. With ``logprobs``,
+            the sum over the tokens becomes the score ``logprob``, a natural log.
+        ids: names of the utterances; None: their positions from 0.
+
+    Returns:
+        One list per response, in the order of its choices.
+
+    Raises:
+        InputError: a response has no texts, such as a refusal, a score is not a finite number, or the number of ids is not that of the
+            responses.
+    """
+    values = []
+    for response in _sequence("from_openai", responses):
+        value = response.model_dump() if hasattr(response, "model_dump") else response
+        if not isinstance(value, Mapping) or not isinstance(value.get("choices"), list):
+            raise _unknown("from_openai", response, "a response with choices")
+        values.append({"choices": value["choices"]})
+    return _read(values, "from_openai", ids)
+
+
 def _sequence(name: str, results: Iterable[Any]) -> Iterable[Any]:
     """Return the results. Raises InputError for one object, whose members would be taken for utterances."""
     if isinstance(results, Mapping | str) or not isinstance(results, Iterable):

@@ -11,8 +11,10 @@ from typing import Any, TextIO
 from attlm_fairseq.batching import peeked
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.as_read import is_expanded
+from attlm_fairseq.nbest.formats.completions import is_of_batch, response_of_batch
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, whole_item, write_document
 from attlm_fairseq.nbest.formats.json_edits import FORMAT, ListWriter, are_rows, new_item
 from attlm_fairseq.nbest.formats.json_text import (
@@ -116,6 +118,8 @@ def framing_of(head: str) -> str:
     except (ValueError, RecursionError):  # cut short, or broken: who reads it says where
         return _framing_of_first_member(head)
     after = after_space(head, end)
+    if is_of_batch(value):
+        return LINES
     if head[after : after + 1] in ("{", "[") and "\n" in head[end:after]:
         return LINES
     if layout_of(value) is not None and not (isinstance(value, list) and all(isinstance(item, str | dict) for item in value)):
@@ -204,11 +208,19 @@ def _items_within(item: Item, file: FileText, path: str, begin: int, end: int) -
 
 
 def _items_of_lines(source: TextSource, file: FileText) -> Iterator[Item]:
+    told = False
     for before, line, line_number in filled_lines(source, file):
+        body, end = split_end(line)
         try:
-            value = DECODER.decode(split_end(line)[0])
+            value = DECODER.decode(body)
         except (ValueError, RecursionError) as error:
             raise InputError(f"not valid JSON ({error}): expected one whole value per line", path=source.name, line=line_number) from None
+        if is_of_batch(value):
+            if not told:
+                note(f"note: {source.name}: the responses of a batch, which are written without what is around them")
+            told = True
+            line = response_of_batch(body, value, source.name, line_number) + end
+            value = DECODER.decode(line)
         yield Item(None, before, line, value, line_number)
 
 

@@ -19,6 +19,7 @@ IDS = (
 HYPOTHESES = (
     *("hyps", "hypotheses", "nbest", "n_best", "nbest_hyps", "beams", "candidates", "alternatives", "texts", "pred_texts", "hyp_texts"),
     *("predictions", "translations", "hypothesis", "sequences", "input", "text", "pred_text", "transcriptions", "NBest", "nBest"),
+    "choices",
 )
 # other names like these
 _LIKE_HYPOTHESES = re.compile(
@@ -47,7 +48,8 @@ UTTERANCES = ("utts", "utterances", "results", "items", "samples", "examples", "
 SCORES = "scores"  # an object in a hypothesis: {name: value}
 # how many tokens a hypothesis has: a number, or a list of them
 LENGTHS = ("num_tokens", "n_tokens", "token_count", "lengths", "token_ids", "sequences_ids", "y_sequence", "tokens", "sequence")
-TOKEN_LOGPROBS = ("ys_log_probs", "ys_probs", "token_logprobs", "token_log_probs", "logprobs")  # natural logs, one per token
+# natural logs, one per token; see ``completions`` for objects
+TOKEN_LOGPROBS = ("ys_log_probs", "ys_probs", "token_logprobs", "token_log_probs", "logprobs")
 LOGPROB = "logprob"  # what a sum over tokens is called
 LENGTH_PENALTY = "length_penalty"
 CONFIDENCES = "word_confidences"  # of the first hypothesis, written by rescoring
@@ -71,7 +73,7 @@ NOT_SCORES = frozenset(
             "channel",
             "speaker",
         ),
-        *("sample_rate", "num_words", *MEASUREMENTS),
+        *("sample_rate", "num_words", "stop_reason", "finish_reason", *MEASUREMENTS),
         *(LENGTH_PENALTY, *TOTALS, *RETURNED, *LENGTHS, *TOKEN_LOGPROBS, *IDS),
     )
 )

@@ -15,6 +15,7 @@ from typing import Any
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
+from attlm_fairseq.nbest.formats.completions import MESSAGE, text_of_message, token_logprobs
 from attlm_fairseq.nbest.formats.json_text import Place
 from attlm_fairseq.nbest.formats.json_words import Words, words_of
 from attlm_fairseq.nbest.formats.lines import is_number as is_written_number
@@ -91,6 +92,8 @@ def text_of_value(value: Any) -> str | None:
     for key in keys.ALL_TEXTS:
         if isinstance(value.get(key), str):
             return str(value[key])
+    if (text := text_of_message(value)) is not None:
+        return text
     for key in keys.SEGMENTS:
         parts = value.get(key)
         if isinstance(parts, list) and parts and all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
@@ -253,9 +256,9 @@ class Reader:
         read: set[str] = set()
         is_sum = False
         for key, found in members.items():
-            if key in keys.TOKEN_LOGPROBS and isinstance(found, list) and found and all(map(is_number, found)):
+            if key in keys.TOKEN_LOGPROBS and (of_tokens := token_logprobs(found)):
                 if keys.LOGPROB not in scores:
-                    scores[keys.LOGPROB] = sum(at.number(score, key, i) for i, score in enumerate(found))
+                    scores[keys.LOGPROB] = sum(at.number(score, key, *steps) for steps, score in of_tokens)
                     is_sum = True  # which counts only without a number of this name
             elif key == keys.SCORES and isinstance(found, dict):
                 given = found if whole.get("sparse") else {name: score for name, score in found.items() if score is not None}
@@ -486,4 +489,6 @@ def _text_keys(members: Mapping[str, Any]) -> set[str | None]:
     for key in keys.ALL_TEXTS:
         if isinstance(members.get(key), str):
             return {key}
+    if text_of_message(members) is not None:
+        return {MESSAGE}
     return {next((key for key in keys.SEGMENTS if isinstance(members.get(key), list)), None) or _tokens_of(members)}

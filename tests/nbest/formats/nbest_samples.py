@@ -166,6 +166,19 @@ SOCKEYE = """\
 {"sentence_id": 2, "translation": "c", "score": 0.125, "translations": ["c", "c d"], "scores": [0.125, 0.75]}
 """
 TORCHAUDIO = '[[{"words": ["a", "b"], "tokens": [1, 2], "score": -1.5, "timesteps": [0, 3]}, {"words": ["a"], "tokens": [1], "score": -2}]]'
+COMPLETIONS = """\
+{"id": "cmpl-1", "object": "text_completion", "created": 7, "choices": [
+  {"index": 0, "text": "a b", "logprobs": {"text_offset": [0, 2], "token_logprobs": [-0.5, -0.25], "tokens": ["a", " b"]},
+   "stop_reason": 9},
+  {"index": 1, "text": "a", "logprobs": {"text_offset": [0], "token_logprobs": [-1.5], "tokens": ["a"]}, "stop_reason": null}],
+ "usage": {"total_tokens": 9}}
+"""
+CHAT = """\
+{"id": "chatcmpl-1", "created": 7, "choices": [{"index": 0, "message": {"role": "assistant", "content": "a b"}, "finish_reason": "stop", \
+"logprobs": {"content": [{"token": "a", "logprob": -0.5, "top_logprobs": []}, {"token": " b", "logprob": -0.25}]}}, \
+{"index": 1, "message": {"role": "assistant", "content": ""}, "logprobs": {"content": [{"token": "", "logprob": -3}]}}]}
+{"id": "chatcmpl-2", "created": 7, "choices": [{"index": 0, "message": {"role": "assistant", "content": "c"}, "logprobs": null}]}
+"""
 OTHER_NAMES = """\
 {"hypothesis": ["a b", "a"], "transcription": "a b c"}
 {"hypothesis": ["d", "d e"], "transcription": "d"}
@@ -189,7 +202,7 @@ CTM_TYPES = "u1 1 0.5 0.25 [noise] NA non-lex spk\nu1 1 0.75 1 a 1e-05 lex spk\n
 JSON = [
     *(GENERATE, GENERATE_ONE, GENERATE_BATCH, GENERATE_FLAT, LISTS, PAIRS, BY_ID, PYCTCDECODE, MANIFEST, REFERENCE_NBEST, WHISPER),
     *(WHISPER_CPP, FASTER_WHISPER, CTRANSLATE2, SHERPA, ROWS, ROW_ARRAY, WRAPPED, WAV2VEC2, AZURE, AZURE_BATCH, AMAZON),
-    *(DEEPGRAM, SOCKEYE, TORCHAUDIO, OTHER_NAMES),
+    *(DEEPGRAM, SOCKEYE, TORCHAUDIO, COMPLETIONS, CHAT, OTHER_NAMES),
 ]
 BARE_LISTS = (LISTS, PAIRS, PYCTCDECODE)  # which have no place for scores
 
