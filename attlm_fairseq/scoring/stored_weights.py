@@ -94,8 +94,11 @@ def _in_float32(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def _computes(model: nn.Module) -> bool:
+    tokens = torch.zeros(1, 2, dtype=torch.long)
     try:
-        model(input_ids=torch.zeros(1, 2, dtype=torch.long))
+        model(input_ids=tokens)
+        with torch.autocast("cpu", torch.bfloat16):
+            model(input_ids=tokens)
     except RuntimeError:  # factors of different types
         return False
     return True
