@@ -96,9 +96,9 @@ def _in_float32(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
 def _computes(model: nn.Module) -> bool:
     tokens = torch.zeros(1, 2, dtype=torch.long)
     try:
-        model(input_ids=tokens)
+        exact = model(input_ids=tokens).logits.dtype == torch.float32
         with torch.autocast("cpu", torch.bfloat16):
             model(input_ids=tokens)
     except RuntimeError:  # factors of different types
         return False
-    return True
+    return exact

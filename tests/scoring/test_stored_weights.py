@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -143,15 +144,19 @@ def test_a_matrix_that_another_kind_of_layer_shares_is_converted():
             self.out.weight = self.embed.weight
 
         def forward(self, input_ids):
-            return self.out(self.inner(self.norm(self.embed(input_ids))))
+            return SimpleNamespace(logits=self.out(self.inner(self.norm(self.embed(input_ids)))))
 
     model = Model().to(torch.bfloat16)
-    expected = copy.deepcopy(model).float()(torch.tensor([[1, 2]]))
+    expected = copy.deepcopy(model).float()(torch.tensor([[1, 2]])).logits
     assert compute_in_float32(model, Stored(torch.bfloat16, frozenset(f"model.{name}" for name in model.state_dict())))
-    assert torch.equal(model(torch.tensor([[1, 2]])), expected)
+    assert torch.equal(model(torch.tensor([[1, 2]])).logits, expected)
     assert {name: value.dtype for name, value in model.named_parameters() if value.dtype != torch.float32} == {
         "inner.weight": torch.bfloat16
     }
+
+
+def without_its_layer(self, x):
+    return self.down_proj(self.act_fn(nn.functional.linear(x, self.gate_proj.weight)) * self.up_proj(x))
 
 
 def test_a_model_that_uses_weights_without_their_layer_is_converted(tmp_path, monkeypatch):
@@ -159,9 +164,24 @@ def test_a_model_that_uses_weights_without_their_layer_is_converted(tmp_path, mo
 
     folder = stored_as(write_llama(tmp_path / "lm", tied=False), torch.bfloat16)
     expected = scores(load_huggingface_lm(folder, compute=LOW))
-    monkeypatch.setattr(
-        LlamaMLP, "forward", lambda self, x: self.down_proj(self.act_fn(nn.functional.linear(x, self.gate_proj.weight)) * self.up_proj(x))
-    )
+    monkeypatch.setattr(LlamaMLP, "forward", without_its_layer)
+    converted = load_huggingface_lm(folder, compute=LOW)
+    assert {value.dtype for value in converted.lm.model.parameters()} == {torch.float32}
+    assert scores(converted) == expected
+
+
+def test_a_model_whose_logits_are_in_half_precision_is_converted(tmp_path, monkeypatch):
+    from transformers import LlamaForCausalLM
+
+    folder = stored_as(write_llama(tmp_path / "lm", tied=False), torch.bfloat16)
+    expected = scores(load_huggingface_lm(folder, compute=LOW))
+
+    def forward(self, *args, before=LlamaForCausalLM.forward, **options):
+        found = before(self, *args, **options)
+        found.logits = found.logits.to(self.lm_head.weight.dtype)
+        return found
+
+    monkeypatch.setattr(LlamaForCausalLM, "forward", forward)
     converted = load_huggingface_lm(folder, compute=LOW)
     assert {value.dtype for value in converted.lm.model.parameters()} == {torch.float32}
     assert scores(converted) == expected
