@@ -207,7 +207,7 @@ def from_vllm(outputs: Iterable[Any], ids: Iterable[str] | None = None) -> list[
     """
     values = []
     for output in _sequence("from_vllm", outputs):
-        if not isinstance(texts := getattr(output, "outputs", None), list):
+        if not isinstance(texts := getattr(output, "outputs", None), list | tuple):
             raise _unknown("from_vllm", output, "a RequestOutput of vLLM, with outputs")
         scores = [getattr(one, "cumulative_logprob", None) for one in texts]
         values.append(
@@ -236,7 +236,7 @@ def from_openai(responses: Iterable[Any], ids: Iterable[str] | None = None) -> l
         value = response.model_dump() if hasattr(response, "model_dump") else response
         if not isinstance(value, Mapping) or not isinstance(value.get("choices"), list):
             raise _unknown("from_openai", response, "a response with choices")
-        values.append({"choices": value["choices"]})
+        values.append(value["choices"])
     return _read(values, "from_openai", ids)
 
 

@@ -29,7 +29,7 @@ from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.one_at_a_time import LOADING
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.sentence_frame import DEFAULT_FRAME, SentenceFrame
-from attlm_fairseq.scoring.stored_weights import compute_in_float32, stored_in_half
+from attlm_fairseq.scoring.stored_weights import STORED, compute_in_float32, names_in_bfloat16
 from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer, linear_events
 from attlm_fairseq.text.symbols import encodable
 from attlm_fairseq.transformers_import import hide_broken_torchaudio
@@ -142,18 +142,23 @@ class HuggingFaceTokenLM(TokenLM):
 
     def _token(self, text: str) -> int:
         """Return the single token of a text. Raises InputError if it is not a single token."""
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = self._tokens(text)
         if len(ids) != 1 or (ids[0] == self.tokenizer.unk_token_id and text != self.tokenizer.unk_token):
             raise InputError(
                 f"{text!r} is {len(ids)} tokens of its vocabulary, expected one as start or end of a sentence", path=self.folder
             )
-        return int(ids[0])
+        return ids[0]
+
+    def _tokens(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer(encodable(text), add_special_tokens=False)["input_ids"])
 
     def _prompt_ids(self) -> tuple[int, ...]:
         """Return the tokens of the prompt. Raises InputError if they leave no room for a sentence."""
-        ids = tuple(self.tokenizer(encodable(self.prompt), add_special_tokens=False)["input_ids"])
-        if ids and not self.prompt.endswith("\n") and ids[-1] not in self.tokenizer.all_special_ids:
-            ids += self.between
+        added = self.tokenizer.added_tokens_decoder.items()
+        special = {*self.tokenizer.all_special_ids, *(token for token, known in added if known.special)}
+        ids = self._tokens(self.prompt)
+        if ids and not self.prompt.endswith("\n") and ids[-1] not in special:
+            ids = self._tokens(f"{self.prompt}\n")
         if self.positions is not None and len(ids) + len(self.start) >= self.positions:
             found = f"the prompt has {len(ids)} tokens, and the LM reads at most {self.positions}"
             raise InputError(f"{found} with a sentence: shorten it", path=self.folder)
@@ -259,14 +264,14 @@ def load_huggingface_lm(
         InputError: transformers is not installed, the folder is not that of a causal LM in safetensors, or as in ``HuggingFaceTokenLM``.
     """
     folder = Path(name_or_folder) if Path(name_or_folder).is_dir() else cached_folder(str(name_or_folder))
-    model, tokenizer = load_pretrained("AutoModelForCausalLM", folder, keep_half=compute.precision != "float32")
+    model, tokenizer = load_pretrained("AutoModelForCausalLM", folder, keep_bfloat16=compute.precision == "bfloat16")
     return TokenScorer(HuggingFaceTokenLM(model.to(compute.device), tokenizer, folder, frame), name, compute)
 
 
-def load_pretrained(kind: str, folder: Path, keep_half: bool = False) -> tuple[Any, Any]:
+def load_pretrained(kind: str, folder: Path, keep_bfloat16: bool = False) -> tuple[Any, Any]:
     """Load a model, of the ``Auto..`` class ``kind``, and its tokenizer; code in the folder is not run, pickled weights are refused.
 
-    The model computes in float32. With ``keep_half``, matrices that are stored in half precision stay so in memory (``stored_weights``).
+    The model computes in float32. With ``keep_bfloat16``, matrices that are stored in bfloat16 stay so in memory (``stored_weights``).
 
     Raises:
         InputError: transformers is not installed, or the folder is not usable.
@@ -283,10 +288,11 @@ def load_pretrained(kind: str, folder: Path, keep_half: bool = False) -> tuple[A
         pickled = [name for name in PICKLED if (folder / name).exists()]
         found = f"its weights are pickled ({', '.join(pickled)}), which could run code when loaded" if pickled else "it has no weights"
         raise InputError(f"{found}; give a folder with model.safetensors (save_pretrained of transformers writes it)", path=folder)
-    stored = stored_in_half(folder) if keep_half else None
+    stored = names_in_bfloat16(folder) if keep_bfloat16 else frozenset()
     with LOADING:
-        model, loaded, tokenizer = _loaded(kind, folder, torch.float32 if stored is None else stored.dtype)
-        if stored is not None and not compute_in_float32(model, stored):
+        model, loaded, tokenizer = _loaded(kind, folder, STORED if stored else torch.float32)
+        if stored and not compute_in_float32(model, stored):
+            del model, loaded, tokenizer  # two would not fit into the memory
             model, loaded, tokenizer = _loaded(kind, folder, torch.float32)
     if missing := sorted(loaded["missing_keys"]) or [str(key) for key in loaded.get("mismatched_keys", ())]:
         raise InputError(f"its weights lack {len(missing)} of the model's, such as {missing[0]}", path=folder)

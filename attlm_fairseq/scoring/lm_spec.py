@@ -21,6 +21,7 @@ from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy, parse_policy, with_
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.sentence_frame import SentenceFrame
 from attlm_fairseq.text import TextPipeline, text_pipeline
+from attlm_fairseq.text.symbols import encodable
 
 RESERVED_NAMES = ("words", "rank", "total")
 
@@ -44,7 +45,7 @@ def mixture_of(value: Any) -> tuple[tuple[str, float], ...]:
 
 _FILE = Allowed(lambda value: isinstance(value, str | os.PathLike) and "\0" not in str(value), "a file", Path)
 _TOKEN = Allowed(lambda value: isinstance(value, str), "a token of the LM")
-_TEXT = Allowed(lambda value: isinstance(value, str) and bool(value.strip()), "a text")
+_TEXT = Allowed(lambda value: isinstance(value, str) and bool(value.strip()) and encodable(value) == value, "a text in UTF-8")
 ALLOWED: dict[str, Allowed] = {
     "kenlm": _FILE,
     "checkpoints": Allowed(

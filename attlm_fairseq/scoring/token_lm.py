@@ -125,7 +125,8 @@ class TokenScorer(Scorer):
         self.compute = compute
         self.deviation: Deviation | None = None
         self._history: tuple[tuple[int, ...], ...] = ()
-        self._root: dict[str, tuple[Tensor, Any]] = {}  # by precision: features and state after start and history
+        self._started: dict[str, tuple[Tensor, Any]] = {}  # by precision: features and state after the start, of all histories
+        self._root: dict[str, tuple[Tensor, Any]] = {}  # the same after start and history
         self._sample: list[Sequence[str]] = []  # of the sentences scored, for the advice
         self._advice: str | None = None  # None: not sought yet
 
@@ -157,7 +158,7 @@ class TokenScorer(Scorer):
 
     def with_history(self, history: Iterable[tuple[int, ...]]) -> TokenScorer:
         later = TokenScorer(self.lm, self.name, self.compute)
-        later._history, later.deviation = tuple(history), self.deviation
+        later._history, later.deviation, later._started = tuple(history), self.deviation, self._started
         return later
 
     def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
@@ -187,7 +188,7 @@ class TokenScorer(Scorer):
                 f"{self.name}: the sentence {beginning(words)} has {length} tokens, {others}the LM reads at most {self.lm.positions}; "
                 "leave such lists out or split them"
             )
-        return last_that_fit(list(map(len, self._history)), room)
+        return last_that_fit(list(map(len, self._history)), room if length else room - 1)  # one more token can be read in any case
 
     @torch.inference_mode()
     @full_float32()
@@ -199,16 +200,17 @@ class TokenScorer(Scorer):
         events = self.lm.events(precision)
         with autocast(self.compute.device, precision):
             if precision not in self._root:
-                self._root[precision] = self._after_history()
+                self._root[precision] = self._after_history(precision)
             root = self._root[precision]
             for begin, end in split_into_blocks(distinct, self._memory(root), self.compute.memory):
                 found |= self._of_block(distinct[begin:end], root, events)
         return found
 
-    def _after_history(self) -> tuple[Tensor, Any]:
-        features, state = self.lm.read(self.lm.start)
+    def _after_history(self, precision: str) -> tuple[Tensor, Any]:
+        if precision not in self._started:
+            self._started[precision] = self.lm.read(self.lm.start)
         read = [token for sentence in self._history for token in sentence]  # none after an empty sentence whose end is not scored
-        return self.lm.read(read, state) if read else (features, state)
+        return self.lm.read(read, copy.deepcopy(self._started[precision][1])) if read else self._started[precision]
 
     def _of_block(
         self, block: Sequence[tuple[int, ...]], root: tuple[Tensor, Any], events: EventLogProbs

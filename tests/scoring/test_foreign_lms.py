@@ -190,6 +190,47 @@ def test_a_prompt_that_leaves_no_room_is_one_line(folder):
     assert later.log_probs == pytest.approx(alone.log_probs, abs=1e-5)
 
 
+@pytest.mark.parametrize("special", [True, False])
+def test_no_line_end_follows_an_added_token_that_is_special(tmp_path, special):
+    from transformers import AddedToken, AutoTokenizer
+
+    folder = write_gpt2(tmp_path / "gpt2", vocab_size=300)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens([AddedToken("[/INST]", special=special)], special_tokens=special)
+    tokenizer.save_pretrained(folder)
+    start = load_huggingface_lm(folder, frame=SentenceFrame(prompt="the cat [/INST]")).lm.start
+    expected = tokenizer("the cat [/INST]" + ("" if special else "\n"))["input_ids"]
+    assert start[1:] == tuple(expected)
+
+
+def test_the_line_end_is_that_of_the_whole_text(tmp_path):
+    """Tokenizers join a full stop and a line end, and set a space before a text of its own."""
+    folder = write_gpt2(tmp_path / "gpt2", words=["cat.\n", "the"])
+    starts = [load_huggingface_lm(folder, frame=SentenceFrame(prompt=prompt)).lm.start for prompt in ("the cat.", "the cat.\n")]
+    assert starts[0] == starts[1]
+
+
+def test_prompt_and_context_may_fill_all_positions(folder):
+    for words in range(1, 28):
+        lm = load_huggingface_lm(folder / "gpt2", frame=SentenceFrame(prompt="the " * words))
+        later = lm.after([["a", "cat"], ["the", "dog"], ["the", "mat"]])
+        assert later.score([[]])[0].total < 0
+
+
+def test_a_prompt_is_read_once(folder, monkeypatch):
+    lm = load_huggingface_lm(folder / "gpt2", frame=SentenceFrame(prompt="the dog sat"))
+    others = [load_huggingface_lm(folder / "gpt2", frame=SentenceFrame(prompt="the dog sat")) for _ in range(3)]
+    histories = [[["a", "cat"]], [["the", "mat"], ["a"]], []]
+    expected = [other.after(history).score(SENTENCES) for other, history in zip(others, histories, strict=True)]
+    read: list[tuple[int, ...]] = []
+    before = lm.lm.read
+    monkeypatch.setattr(lm.lm, "read", lambda tokens, state=None: read.append(tuple(tokens)) or before(tokens, state))
+    for history, scores in zip(histories, expected, strict=True):
+        for found, score in zip(lm.after(history).score(SENTENCES), scores, strict=True):
+            assert found.log_probs == pytest.approx(score.log_probs, abs=1e-5)
+    assert read.count(lm.lm.start) == 1
+
+
 def test_a_prompt_goes_through_commands_and_the_configuration(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_arpa(tmp_path / "lm.arpa", WORDS)
@@ -209,6 +250,7 @@ def test_a_prompt_goes_through_commands_and_the_configuration(folder, tmp_path, 
     assert "causal LM of Hugging Face" in refused("score", "text", "--kenlm", "lm.arpa", "--prompt", "a cat")
     assert "for causal LMs of Hugging Face alone" in refused("score", "text", "--lm", f"{folder}/lstm_lm/lm.pt", "--prompt", "lm=a cat")
     assert "prompt is ' ', expected a text" in refused("score", "text", *lms, "--prompt", " ")
+    assert r"prompt is 'caf\udce9', expected a text in UTF-8" in refused("score", "text", *lms, "--prompt", "caf\udce9")
 
 
 def test_a_masked_lm_masks_each_token_and_those_after_it_in_its_word(folder):

@@ -1,8 +1,9 @@
-"""LMs of Hugging Face stored in half precision: with ``--precision bfloat16`` they take half the memory and give the same scores."""
+"""LMs of Hugging Face stored in bfloat16: with ``--precision bfloat16`` they take half the memory and give the same scores."""
 
 from __future__ import annotations
 
 import copy
+import pickle
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from attlm_fairseq.scoring import huggingface
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.huggingface import load_huggingface_lm
 from attlm_fairseq.scoring.scorer import SentenceScore
-from attlm_fairseq.scoring.stored_weights import Stored, compute_in_float32, stored_in_half
+from attlm_fairseq.scoring.stored_weights import StoredEmbedding, StoredLinear, compute_in_float32, names_in_bfloat16
 from attlm_fairseq.scoring.token_lm import TokenScorer
 
 SENTENCES = [["the", "cat", "sat"], ["a", "dog", "ran", "on", "the", "mat"], ["the", "zoo"], []]
@@ -80,25 +81,27 @@ def scores(lm: TokenScorer) -> tuple[list[SentenceScore], list[str]]:
     return [*found, *lm.after([["the", "dog"]]).score(SENTENCES)], lm.notes()
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("kind", MODELS)
-def test_the_scores_are_those_of_the_model_in_float32(tmp_path, monkeypatch, kind, dtype):
-    folder = stored_as(MODELS[kind](tmp_path / "lm"), dtype)
+def test_the_scores_are_those_of_the_model_in_float32(tmp_path, monkeypatch, kind):
+    folder = stored_as(MODELS[kind](tmp_path / "lm"), torch.bfloat16)
     kept = load_huggingface_lm(folder, compute=LOW)
-    monkeypatch.setattr(huggingface, "stored_in_half", lambda folder: None)
+    monkeypatch.setattr(huggingface, "names_in_bfloat16", lambda folder: frozenset())
     converted = load_huggingface_lm(folder, compute=LOW)
     assert scores(kept) == scores(converted)
     assert {value.dtype for value in converted.lm.model.parameters()} == {torch.float32}
-    matrices = {id(layer.weight) for layer in kept.lm.model.modules() if type(layer) in (nn.Linear, nn.Embedding)}
-    of_matrices = {value.dtype for value in kept.lm.model.parameters() if id(value) in matrices}
-    assert of_matrices == {torch.float32 if kind == "gemma" else dtype}
-    assert {value.dtype for value in kept.lm.model.parameters() if id(value) not in matrices} == {torch.float32}
+    matrices = {id(layer.weight) for layer in kept.lm.model.modules() if isinstance(layer, StoredLinear | StoredEmbedding)}
+    assert bool(matrices) == (kind != "gemma")
+    for value in kept.lm.model.parameters():
+        assert value.dtype == (torch.bfloat16 if id(value) in matrices else torch.float32)
+    for copied in (pickle.loads(pickle.dumps(kept)), copy.deepcopy(kept)):
+        assert scores(copied) == scores(kept)
 
 
-def test_float32_keeps_no_weight_in_half_precision(tmp_path):
-    folder = stored_as(write_llama(tmp_path / "lm", tied=True), torch.bfloat16)
-    model = load_huggingface_lm(folder).lm.model
-    assert {value.dtype for value in model.parameters()} == {torch.float32}
+@pytest.mark.parametrize(("dtype", "compute"), [(torch.bfloat16, DeviceConfig()), (torch.float16, LOW)])
+def test_other_types_and_precisions_become_float32(tmp_path, dtype, compute):
+    """Weights in float16 would be converted at each step."""
+    folder = stored_as(write_llama(tmp_path / "lm", tied=True), dtype)
+    assert {value.dtype for value in load_huggingface_lm(folder, compute=compute).lm.model.parameters()} == {torch.float32}
 
 
 def test_weights_of_several_types_are_converted(tmp_path):
@@ -108,10 +111,10 @@ def test_weights_of_several_types_are_converted(tmp_path):
     weights = load_file(folder / "model.safetensors")
     weights["model.norm.weight"] = weights["model.norm.weight"].float() + 1e-4
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    assert stored_in_half(folder) is None
+    assert not names_in_bfloat16(folder)
     assert load_huggingface_lm(folder, compute=LOW).lm.model.model.norm.weight[0] == weights["model.norm.weight"][0]
     (folder / "model.safetensors").write_bytes(b"broken")
-    assert stored_in_half(folder) is None
+    assert not names_in_bfloat16(folder)
     with pytest.raises(InputError, match="cannot be loaded by transformers"):
         load_huggingface_lm(folder, compute=LOW)
 
@@ -148,7 +151,7 @@ def test_a_matrix_that_another_kind_of_layer_shares_is_converted():
 
     model = Model().to(torch.bfloat16)
     expected = copy.deepcopy(model).float()(torch.tensor([[1, 2]])).logits
-    assert compute_in_float32(model, Stored(torch.bfloat16, frozenset(f"model.{name}" for name in model.state_dict())))
+    assert compute_in_float32(model, frozenset(f"model.{name}" for name in model.state_dict()))
     assert torch.equal(model(torch.tensor([[1, 2]])).logits, expected)
     assert {name: value.dtype for name, value in model.named_parameters() if value.dtype != torch.float32} == {
         "inner.weight": torch.bfloat16

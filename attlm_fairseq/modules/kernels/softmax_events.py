@@ -38,7 +38,7 @@ class SoftmaxEvents:
         """Use a weight (V, F) and a bias (V,).
 
         Args:
-            weight: the matrix W, perhaps in half precision, which is converted to that of the features piece by piece.
+            weight: the matrix W. If it has another type than the features, it is converted piece by piece.
             bias: the bias b.
             low: ``weight``, rounded and padded, to compute the normalisers with products in lower precision.
         """

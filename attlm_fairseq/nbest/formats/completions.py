@@ -10,6 +10,7 @@ from attlm_fairseq.nbest.formats.json_text import dumped, own_member, with_membe
 from attlm_fairseq.numeric import is_number
 
 MESSAGE = "message"
+OF_BATCH = ("custom_id", "response")  # of a line of a batch
 Steps = tuple[str | int, ...]
 
 
@@ -36,11 +37,6 @@ def token_logprobs(value: Any) -> list[tuple[Steps, float]]:
     else:
         found = [((*steps, place), number) for place, number in enumerate(value)]
     return [*found] if all(is_number(number) for _, number in found) else []
-
-
-def is_of_batch(value: Any) -> bool:
-    """Return whether an object is a line of a batch: a response with the id of its request."""
-    return isinstance(value, dict) and "custom_id" in value and "response" in value
 
 
 def response_of_batch(text: str, value: Mapping[str, Any], path: str, line: int) -> str:

@@ -14,7 +14,7 @@ from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.as_read import is_expanded
-from attlm_fairseq.nbest.formats.completions import is_of_batch, response_of_batch
+from attlm_fairseq.nbest.formats.completions import OF_BATCH, response_of_batch
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, whole_item, write_document
 from attlm_fairseq.nbest.formats.json_edits import FORMAT, ListWriter, are_rows, new_item
 from attlm_fairseq.nbest.formats.json_text import (
@@ -81,6 +81,9 @@ class JsonFormat(NbestFormat):
 
     def _read_whole(self, source: TextSource, file: FileText, reader: Reader) -> Iterator[NbestList]:
         item = whole_item(source, file)
+        if _is_line_of_batch(item.value):
+            text, file = file.start + item.raw + file.end, FileText(self.name, framing=LINES)
+            return _lists(_items_of_lines(TextSource(source.name, text=text), file), file, reader)
         if (batch := Batch.of(item.value)) is not None:
             file.framing, file.start, file.end = BATCH, file.start + item.raw + file.end, ""
             return _lists(batch.items(item.line), file, reader)
@@ -118,7 +121,7 @@ def framing_of(head: str) -> str:
     except (ValueError, RecursionError):  # cut short, or broken: who reads it says where
         return _framing_of_first_member(head)
     after = after_space(head, end)
-    if is_of_batch(value):
+    if _is_line_of_batch(value):
         return LINES
     if head[after : after + 1] in ("{", "[") and "\n" in head[end:after]:
         return LINES
@@ -127,6 +130,10 @@ def framing_of(head: str) -> str:
     if isinstance(value, dict) and (Batch.of(value) is not None or _wrapping_keys(value) or _is_faulty_list(value)):
         return ONE
     return ARRAY if opening == "[" else OBJECT
+
+
+def _is_line_of_batch(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() >= {*OF_BATCH} and layout_of(value) is None
 
 
 def _is_several_lines(text: str) -> bool:
@@ -143,7 +150,7 @@ def _framing_of_first_member(head: str) -> str:
     if first is None:
         return _framing_of_first_value(head)
     key, opening, value = first
-    known = key in (*keys.HYPOTHESES, *keys.UTTERANCES, *keys.SEGMENTS, *keys.REFERENCES, *keys.IDS)
+    known = key in (*keys.HYPOTHESES, *keys.UTTERANCES, *keys.SEGMENTS, *keys.REFERENCES, *keys.IDS, *OF_BATCH)
     if not known and opening in ("[", "{"):
         # a value that is whole and no utterance, such as Deepgram's metadata, stands next to what holds the utterances
         is_utterance = value is None or layout_of(value) is not None or (isinstance(value, dict) and _is_faulty_list(value))
@@ -215,7 +222,7 @@ def _items_of_lines(source: TextSource, file: FileText) -> Iterator[Item]:
             value = DECODER.decode(body)
         except (ValueError, RecursionError) as error:
             raise InputError(f"not valid JSON ({error}): expected one whole value per line", path=source.name, line=line_number) from None
-        if is_of_batch(value):
+        if _is_line_of_batch(value):
             if not told:
                 note(f"note: {source.name}: the responses of a batch, which are written without what is around them")
             told = True

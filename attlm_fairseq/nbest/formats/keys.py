@@ -15,11 +15,12 @@ IDS = (
     *("id", "utt", "utt_id", "uttid", "utterance", "utterance_id", "utterance_name", "key", "name", "sample_id", "segment_id"),
     *("audio_filepath", "audio_path", "audio", "file", "filename", "path", "wav", "sentence_id", "sent_id"),
 )
+CHOICES = "choices"  # of a response of an LLM: hypotheses only if there is no other text
 # what holds the hypotheses of an utterance; "text" and the like if their value is a list
 HYPOTHESES = (
     *("hyps", "hypotheses", "nbest", "n_best", "nbest_hyps", "beams", "candidates", "alternatives", "texts", "pred_texts", "hyp_texts"),
     *("predictions", "translations", "hypothesis", "sequences", "input", "text", "pred_text", "transcriptions", "NBest", "nBest"),
-    "choices",
+    CHOICES,
 )
 # other names like these
 _LIKE_HYPOTHESES = re.compile(

@@ -58,6 +58,8 @@ def layout_of(value: Any) -> Layout | None:
         return None
     for key in (*keys.HYPOTHESES, *_like_hypotheses(value)):
         found = value.get(key)
+        if key == keys.CHOICES and not value.keys().isdisjoint(keys.ALL_TEXTS):
+            continue
         if isinstance(found, list) and found and all(map(_is_hypothesis, found)):
             columns = tuple(other for other, column in value.items() if other != key and _is_column(other, column, len(found)))
             return Layout(found, key, columns)
@@ -92,14 +94,12 @@ def text_of_value(value: Any) -> str | None:
     for key in keys.ALL_TEXTS:
         if isinstance(value.get(key), str):
             return str(value[key])
-    if (text := text_of_message(value)) is not None:
-        return text
     for key in keys.SEGMENTS:
         parts = value.get(key)
         if isinstance(parts, list) and parts and all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
             return " ".join(part["text"].strip() for part in parts)
     tokens = _tokens_of(value)
-    return " ".join(value[tokens]) if tokens is not None else None
+    return " ".join(value[tokens]) if tokens is not None else text_of_message(value)
 
 
 def _tokens_of(value: Mapping[str, Any]) -> str | None:
@@ -409,7 +409,8 @@ def _fault_in(values: Sequence[Any], place: Place, steps: tuple[str, ...]) -> Ex
         return place.error("is an empty list: expected at least one hypothesis (an empty text for silence)", *steps)
     at = next((i for i, value in enumerate(values) if (isinstance(value, list) and _are_texts(value)) or not _is_hypothesis(value)), 0)
     found = quoted(json.dumps(values[at], ensure_ascii=False))
-    return place.error(f"is {found}: expected a hypothesis: a text, [text, score] or an object with a text", *steps, at)
+    advice = " (a refusal has no text: leave such a choice out)" if steps == (keys.CHOICES,) else ""
+    return place.error(f"is {found}: expected a hypothesis: a text, [text, score] or an object with a text{advice}", *steps, at)
 
 
 @dataclass(slots=True)
@@ -489,6 +490,5 @@ def _text_keys(members: Mapping[str, Any]) -> set[str | None]:
     for key in keys.ALL_TEXTS:
         if isinstance(members.get(key), str):
             return {key}
-    if text_of_message(members) is not None:
-        return {MESSAGE}
-    return {next((key for key in keys.SEGMENTS if isinstance(members.get(key), list)), None) or _tokens_of(members)}
+    found = next((key for key in keys.SEGMENTS if isinstance(members.get(key), list)), None) or _tokens_of(members)
+    return {MESSAGE if found is None and text_of_message(members) is not None else found}

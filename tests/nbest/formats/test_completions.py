@@ -70,9 +70,33 @@ def test_a_failed_request_is_one_line(response):
         read(text, "json")
 
 
+@pytest.mark.parametrize("lines", [1, 2])
+@pytest.mark.parametrize("first", ["id", "custom_id", "response"])
+def test_lines_of_a_batch_may_be_long(lines, first):
+    text = "word " * 20000
+    body = {"choices": [{"message": {"content": text}, "logprobs": {"content": [{"token": "x", "logprob": -0.5}] * 1000}}]}
+    values = [json.loads(line) for line in batch(*[body] * lines).splitlines()]
+    written = "".join(json.dumps({first: value[first]} | value) + "\n" for value in values)
+    assert [nbest.id for nbest in read(written, "json", piece=1 << 16)] == [f"utt {place}" for place in range(lines)]
+
+
+def test_what_has_another_text_or_other_hypotheses_is_no_response():
+    assert found(read(json.dumps([{"id": "u", "text": "a", "choices": ["b", "c"]}]), "json")) == [("u", [("a", {})])]
+    assert found(read(json.dumps([{"id": "u", "custom_id": "x", "response": ["y"], "hyps": ["a"]}]), "json")) == [("u", [("a", {})])]
+    words = {"words": ["a", "b"], "message": {"content": "c"}}
+    assert found(read(json.dumps([{"id": "u", "nbest": [words]}]), "json")) == [("u", [("a b", {})])]
+
+
+def test_no_choices_are_silence():
+    assert found(read('{"id": "u", "choices": []}\n', "json")) == [("u", [("", {})])]
+    assert found(attlm.from_openai([{"choices": []}])) == found(attlm.from_vllm([SimpleNamespace(outputs=())])) == [("0", [("", {})])]
+
+
 def test_a_refusal_is_one_line():
     text = json.dumps({"id": "u", "choices": [{"message": {"content": "a"}}, {"message": {"content": None}}]}) + "\n"
-    with pytest.raises(InputError, match=r"choices\[1\] is .*: expected a hypothesis"):
+    with pytest.raises(
+        InputError, match=r"choices\[1\] is .*: expected a hypothesis: .* \(a refusal has no text: leave such a choice out\)"
+    ):
         read(text, "json")
 
 
