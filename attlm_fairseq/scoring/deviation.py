@@ -21,7 +21,10 @@ Sentence = TypeVar("Sentence", bound=SizedKey)
 
 @dataclass(frozen=True)
 class Deviation:
-    """Differences, in nats, of sentence scores (sum over words and ``</s>``) from float32, on a sample of the sentences."""
+    """Differences, in nats, of sentence scores (sum over words and ``</s>``) from float32, on a sample of the sentences.
+
+    ``words`` are the tokens that stand for these sentences, one or more for each word.
+    """
 
     sentences: int
     words: int

@@ -56,8 +56,8 @@ def compute_in_float32(model: nn.Module, stored: frozenset[str]) -> bool:
     """Let an LM that was loaded in bfloat16 compute as one loaded in float32. Its linear layers and embeddings keep their weights.
 
     Args:
-        model: the LM, with a weight that is not stored if it computed it when it was made.
-        stored: the names of the stored weights.
+        model: the LM as it was loaded, in bfloat16. It is changed.
+        stored: the names of the weights in its files. Any other weight is a constant that the LM has computed.
 
     Returns:
         Whether it does. If not, the LM must be loaded in float32: it has computed a constant in bfloat16, or uses the weights of a layer
