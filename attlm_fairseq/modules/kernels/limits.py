@@ -28,6 +28,8 @@ class Limits(NamedTuple):
     """``logits`` for products in lower precision. On a CPU, adding up gradients then costs more than the products."""
     loss_rows: int
     """Predictions that a loss computes at once at least, however large the vocabulary."""
+    loss_numbers: int
+    """Numbers in one piece of the element-wise part of a loss. On a GPU one piece has all rows."""
     softmax: Widths
     rounded_softmax: Widths
     """``softmax`` for products in lower precision. The float32 sums are over few enough words for the cache."""
@@ -36,7 +38,7 @@ class Limits(NamedTuple):
     step_rows: int
     """Rows of one matrix product when prefix trees are scored."""
     step_numbers: int
-    """Numbers in one piece of the element-wise part of a bfloat16 step. On a GPU one piece has all rows."""
+    """Numbers in one piece of the element-wise part of a bfloat16 step, or of an LSTM's gradients. On a GPU one piece has all rows."""
     queries: int
     """Queries in one piece of additive attention. Few queries waste little work on masked keys; many need fewer calls."""
     pairs: int
@@ -47,8 +49,9 @@ NO_LIMIT = 1 << 62
 LIMITS = {
     "cpu": Limits(
         logits=1 << 22,
-        rounded_logits=1 << 23,
+        rounded_logits=1 << 24,
         loss_rows=128,
+        loss_numbers=1 << 18,
         softmax=Widths(1024, 2048, 2048),
         rounded_softmax=Widths(512, 5000, 256),
         event_numbers=1 << 21,
@@ -61,6 +64,7 @@ LIMITS = {
         logits=1 << 26,
         rounded_logits=1 << 26,
         loss_rows=128,
+        loss_numbers=NO_LIMIT,
         softmax=Widths(1024, 4096, 4096),
         rounded_softmax=Widths(1024, 4096, 4096),
         event_numbers=1 << 22,

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.kernels.low_precision import rounded
-from attlm_fairseq.modules.kernels.products import product, product_into, round_up_to_few
+from attlm_fairseq.modules.kernels.products import left_factor, product, product_into, round_up_to_few
 from attlm_fairseq.numeric import ceil_div
 
 
@@ -28,7 +28,7 @@ class LossTerms(NamedTuple):
     """Weight of a mixture's squared coefficient of variation (Takase et al. 2018), see ``modules/output/mixture.py``."""
 
 
-ADDED_ROWS = 256  # of a gradient in lower precision, converted at once
+GRADIENT_ROWS = 2048  # of a gradient in lower precision, computed and added at once
 
 
 PLAIN_LOSS = LossTerms()
@@ -115,33 +115,42 @@ class _LinearNLL(torch.autograd.Function):
         pieces = ceil_div(len(features), most)
         components = len(features) // max(1, len(targets))
         rows = ceil_div(ceil_div(len(features), max(1, pieces)), max(1, components)) * components  # pieces of equal size
+        at_once = max(1, limits.loss_numbers // (len(weight) * max(1, components))) * max(1, components)
         targets = targets.repeat_interleave(components) if components > 1 else targets
         differentiate = settings.grad_enabled and any(ctx.needs_input_grad)  # needs_input_grad is True even under no_grad
         with torch.autocast(features.device.type, enabled=False):
             products = _Products if dtype == exact else _RoundedProducts
-            layer = products(features.to(dtype), weight, bias.to(exact), rows, differentiate)
-            sums = _Sums(settings.terms, features.device)
+            layer = products(features.to(dtype), weight, bias.to(exact), rows, at_once, differentiate)
+            sums, moved = _Sums(settings.terms, features.device), list[Tensor]()
             grad_bias = torch.zeros_like(bias, dtype=exact)
             grad_log_weights = None if log_weights is None else torch.empty_like(log_weights, dtype=exact)
             for begin in range(0, len(features), max(1, rows)):
-                piece = slice(begin, begin + rows)
-                target = targets[piece].unsqueeze(1)
-                logits = layer.logits(piece)
-                reached, move = logits.gather(1, target), None
-                if epsilon := settings.terms.adversarial:
-                    move = _Move(epsilon, features[piece].to(exact), weight[targets[piece]].to(exact), reached - bias[target])
-                    logits.scatter_add_(1, target, move.logits)
-                predictions = slice(begin // max(1, components), (begin + rows) // max(1, components))
-                scale, shares = sums.add(logits, reached, move, None if log_weights is None else log_weights[predictions].to(exact))
-                if grad_log_weights is not None:
-                    grad_log_weights[predictions] = -shares
+                end = min(begin + rows, len(features))
+                layer.multiply(slice(begin, end))
+                for first in range(begin, end, at_once):  # few rows stay in a CPU's cache
+                    some = slice(first, min(first + at_once, end))
+                    target = targets[some].unsqueeze(1)
+                    logits = layer.logits(some)
+                    reached, move = logits.gather(1, target), None
+                    if epsilon := settings.terms.adversarial:
+                        move = _Move(epsilon, features[some].to(exact), weight[targets[some]].to(exact), reached - bias[target])
+                        logits.scatter_add_(1, target, move.logits)
+                    predictions = slice(some.start // max(1, components), some.stop // max(1, components))
+                    scale, shares = sums.add(logits, reached, move, None if log_weights is None else log_weights[predictions].to(exact))
+                    if grad_log_weights is not None:
+                        grad_log_weights[predictions] = -shares
+                    if differentiate:
+                        errors = logits.mul_(scale)
+                        errors.scatter_add_(1, target, -shares[:, : max(1, components)].reshape(-1, 1))  # subtract the one-hot targets
+                        grad_bias += errors.sum(0)
+                        layer.keep_errors(some, errors)
+                        if move is not None:
+                            moved.append(errors.gather(1, target) * move.vectors)
                 if differentiate:
-                    errors = logits.mul_(scale)
-                    errors.scatter_add_(1, target, -shares[:, : max(1, components)].reshape(-1, 1))  # subtract the one-hot targets
-                    grad_bias += errors.sum(0)
-                    layer.add_gradients(piece, errors)
-                    if move is not None:
-                        layer.grad_features[piece] += errors.gather(1, target) * move.vectors
+                    layer.add_gradients()
+                if moved:
+                    layer.grad_features[begin:end] += torch.cat(moved)
+                    moved.clear()
         if differentiate:  # round last: the loss scale may exceed the range of float16
             ctx.save_for_backward(layer.grad_features, layer.grad_weight, grad_bias, grad_log_weights)
             ctx.dtypes = [None if part is None else part.dtype for part in (features, weight, bias, log_weights)]
@@ -233,58 +242,79 @@ class _Move:
 class _Products:
     """The three products of a piece and the sums of their gradients. The dtype is the features', at least the weight's."""
 
-    def __init__(self, features: Tensor, weight: Tensor, bias: Tensor, rows: int, differentiate: bool) -> None:
+    def __init__(self, features: Tensor, weight: Tensor, bias: Tensor, rows: int, at_once: int, differentiate: bool) -> None:
         self.features, self.weight, self.bias = features, weight.to(features.dtype), bias
         self.some = features.new_zeros(round_up_to_few(rows), features.size(1))  # of a piece, then rows that do not count
         if differentiate:
             self.grad_features = torch.empty_like(features)
             self.grad_weight = features.new_zeros(0 if len(features) else weight.shape)
 
-    def logits(self, piece: slice) -> Tensor:
-        features = self.features[piece]
-        self.some[: len(features)] = features
-        self.some[len(features) :] = 0
-        self.held = product(self.some, self.weight.t()).add_(self.bias)
-        return self.held[: len(features)]
+    def multiply(self, piece: slice) -> None:
+        """Compute the logits of a piece, without the bias."""
+        self.piece, count = piece, piece.stop - piece.start
+        self.some[:count] = self.features[piece]
+        self.some[count:] = 0
+        self.held = product(self.some, self.weight.t())
 
-    def add_gradients(self, piece: slice, errors: Tensor) -> None:
-        """Add those of a piece. ``errors`` have replaced the logits, in their memory."""
-        self.held[len(errors) :] = 0
-        self.grad_features[piece] = product(self.held, self.weight)[: len(errors)]
+    def logits(self, rows: slice) -> Tensor:
+        """Return the logits of some rows of the piece, with the bias. They may be overwritten."""
+        return self.held[_after(rows, self.piece.start)].add_(self.bias)
+
+    def keep_errors(self, rows: slice, errors: Tensor) -> None:
+        """Take the gradients of the logits of these rows, which are in the logits' memory."""
+
+    def add_gradients(self) -> None:
+        """Add those of the piece, after the gradients of all its logits were given."""
+        count = self.piece.stop - self.piece.start
+        self.held[count:] = 0
+        self.grad_features[self.piece] = product(self.held, self.weight)[:count]
         of_piece = product(self.held.t(), self.some)
-        self.grad_weight = self.grad_weight.add_(of_piece) if piece.start else of_piece
+        self.grad_weight = self.grad_weight.add_(of_piece) if self.piece.start else of_piece
 
 
 class _RoundedProducts:
     """``_Products`` with factors and results in the features' lower precision, and sums in the dtype of the bias."""
 
-    def __init__(self, features: Tensor, weight: Tensor, bias: Tensor, rows: int, differentiate: bool) -> None:
+    def __init__(self, features: Tensor, weight: Tensor, bias: Tensor, rows: int, at_once: int, differentiate: bool) -> None:
         self.features, self.weight, self.bias = features, rounded(weight, features.dtype, rows=True), bias
         # Large buffers are reused: getting new memory pages from the system costs more than writing to them.
         self.low = features.new_zeros(round_up_to_few(rows), len(self.weight))
         self.low_features = features.new_zeros(len(self.low), self.weight.size(1))
-        self.held = bias.new_empty(rows, len(weight))
+        self.held = bias.new_empty(min(at_once, rows), len(weight))
         if differentiate:
             self.grad_features = bias.new_empty(features.shape)
-            self.product = torch.empty_like(self.weight)
             self.grad_weight = bias.new_empty(weight.shape) if len(features) else bias.new_zeros(weight.shape)
 
-    def logits(self, piece: slice) -> Tensor:
-        features = self.features[piece]
+    def multiply(self, piece: slice) -> None:
+        self.piece, features = piece, self.features[piece]
         self.low_features[: len(features), : features.size(1)] = features
         self.low_features[len(features) :] = 0
         product_into(self.low_features, self.weight.t(), self.low)
-        held = self.held[: len(features)]
-        return held.copy_(self.low[: len(held), : held.size(1)]).add_(self.bias)
 
-    def add_gradients(self, piece: slice, errors: Tensor) -> None:
+    def logits(self, rows: slice) -> Tensor:
+        held = self.held[: rows.stop - rows.start]
+        return held.copy_(self._of(rows)).add_(self.bias)
+
+    def keep_errors(self, rows: slice, errors: Tensor) -> None:
+        self._of(rows).copy_(errors)
+
+    def _of(self, rows: slice) -> Tensor:
+        return self.low[_after(rows, self.piece.start), : len(self.bias)]
+
+    def add_gradients(self) -> None:
         words, size = self.grad_weight.shape
-        self.low[: len(errors), :words] = errors  # the rows after these belong to padded features, which are 0
-        self.grad_features[piece] = product(self.low, self.weight)[: len(errors), :size]
-        of_piece = product_into(self.low.t(), self.low_features, self.product)[:words, :size]
-        if not piece.start:
-            self.grad_weight.copy_(of_piece)
-            return
-        at_once = ADDED_ROWS if errors.device.type == "cpu" else words  # few rows stay in a CPU's cache while they are converted
-        for sums, some in zip(self.grad_weight.split(at_once), of_piece.split(at_once), strict=True):
-            sums += some
+        # the rows after those of the piece belong to padded features, which are 0
+        self.grad_features[self.piece] = product(self.low, self.weight)[: self.piece.stop - self.piece.start, :size]
+        at_once = GRADIENT_ROWS if self.low.device.type == "cpu" else words  # few rows stay in a CPU's cache while they are added
+        for begin in range(0, words, at_once):
+            sums = self.grad_weight[begin : begin + at_once]
+            of_piece = product(left_factor(self.low[:, begin : begin + at_once].t()), self.low_features)[: len(sums), :size]
+            if self.piece.start:
+                sums += of_piece
+            else:
+                sums.copy_(of_piece)
+
+
+def _after(rows: slice, begin: int) -> slice:
+    """Return the slice counted from ``begin``."""
+    return slice(rows.start - begin, rows.stop - begin)

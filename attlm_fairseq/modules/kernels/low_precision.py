@@ -6,7 +6,8 @@ Shapes: N rows, K columns.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import Protocol, TypeVar
 
 import torch
@@ -39,15 +40,31 @@ def rounded(factor: Tensor, dtype: torch.dtype, *, rows: bool = False) -> Tensor
 
     If there is nothing to round or pad, it is returned as it is.
     """
-    *others, height, columns = factor.shape
-    padded = [ceil_div(size, COLUMNS) * COLUMNS for size in (height, columns)]
-    if factor.dtype == dtype and factor.is_contiguous() and columns == padded[1] and (height == padded[0] or not rows):
+    height, columns = factor.shape[-2:]
+    whole = round_up_columns(height) if rows else height, round_up_columns(columns)
+    if factor.dtype == dtype and factor.is_contiguous() and (height, columns) == whole:
         return factor
-    low = torch.empty(*others, padded[0] if rows else height, padded[1], dtype=dtype, device=factor.device)
-    low[..., :height, :columns] = factor
-    low[..., :height, columns:] = 0
-    low[..., height:, :] = 0
+    return side_by_side((factor,), dtype, rows=rows)
+
+
+def side_by_side(factors: Sequence[Tensor], dtype: torch.dtype, *, rows: bool = False) -> Tensor:
+    """Return factors (.., N, K_i) as one, (.., N, sum of K_i), rounded and padded as by ``rounded``."""
+    *others, height, _ = factors[0].shape
+    columns = [0, *accumulate(factor.size(-1) for factor in factors)]
+    whole = round_up_columns(height) if rows else height, round_up_columns(columns[-1])
+    low = torch.empty(*others, *whole, dtype=dtype, device=factors[0].device)
+    for factor, (begin, end) in zip(factors, pairwise(columns), strict=True):
+        low[..., :height, begin:end] = factor
+    if columns[-1] < whole[1]:
+        low[..., :height, columns[-1] :] = 0
+    if height < whole[0]:
+        low[..., height:, :] = 0
     return low
+
+
+def round_up_columns(count: int) -> int:
+    """Round up an inner dimension to a multiple of ``COLUMNS``."""
+    return ceil_div(count, COLUMNS) * COLUMNS
 
 
 class Bfloat16Linear(nn.Module):

@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from attlm_fairseq.modules.kernels.limits import limits_of
+
 
 def lstm_cell(
     gates: Tensor, before: Tensor, after: Tensor | None = None, output: Tensor | None = None, *, capped: bool = False
@@ -24,6 +26,44 @@ def lstm_cell(
     i, f, g, o = gates.chunk(4, dim=1)
     after = torch.mul(f, before, out=after).addcmul_(torch.minimum(i, 1 - f) if capped else i, g)
     return torch.mul(o, torch.tanh(after, out=output), out=output), after
+
+
+def gate_slopes(gates: Tensor, before: Tensor, cells: Tensor, *, capped: bool = False) -> tuple[Tensor, Tensor]:
+    """Return the factors from gradients to gradients that do not depend on these, for N words of all positions.
+
+    Args:
+        gates: the activations of i, f, g and o (N, 4 H).
+        before: the cells before each word (N, H).
+        cells: the cells after it.
+        capped: the input gate is ``min(i, 1 - f)``.
+
+    Returns:
+        Those from a cell's gradient to the pre-activations of i, f and g, and from a state's gradient to that of o, (N, 4 H);
+        and that from a state's gradient to its cell's, (N, H).
+    """
+    slopes, into_cell = torch.empty_like(gates), torch.empty_like(cells)
+    rows = max(1, limits_of(gates.device).step_numbers // gates.size(1))  # few rows stay in a CPU's cache
+    for begin in range(0, len(gates), rows):
+        some = slice(begin, begin + rows)
+        _write_slopes(gates[some], before[some], cells[some], slopes[some], into_cell[some], capped)
+    return slopes, into_cell
+
+
+def _write_slopes(gates: Tensor, before: Tensor, cells: Tensor, slopes: Tensor, into_cell: Tensor, capped: bool) -> None:
+    i, f, g, o = gates.chunk(4, dim=1)
+    of_i, of_f, of_g, of_o = slopes.chunk(4, dim=1)
+    squashed = torch.tanh(cells)
+    free = (i <= 1 - f).to(g.dtype) if capped else None
+    torch.mul(g if free is None else g * free, i, out=of_i)
+    of_i.addcmul_(of_i, i, value=-1)
+    torch.mul(before if free is None else before - g * (1 - free), f, out=of_f)
+    of_f.addcmul_(of_f, f, value=-1)
+    taken = i if free is None else torch.minimum(i, 1 - f)
+    torch.mul(g, g, out=of_g)
+    torch.addcmul(taken, of_g, taken, value=-1, out=of_g)
+    torch.mul(squashed, o, out=of_o)
+    of_o.addcmul_(of_o, o, value=-1)
+    torch.addcmul(o, squashed.square_(), o, value=-1, out=into_cell)
 
 
 def lstm_cell_with_gradients(gates: Tensor, before: Tensor, capped: bool = False) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from attlm_fairseq.modules.kernels.low_precision import rounded
-from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
+from attlm_fairseq.modules.kernels.lstm_cell import gate_slopes, lstm_cell
 from attlm_fairseq.modules.kernels.products import FixedProduct, left_factor, product, round_up_to_few
 
 
@@ -145,13 +145,9 @@ class _Layer(torch.autograd.Function):
         packing, size = ctx.packing, cells.size(1)
         with torch.autocast(low_inputs.device.type, enabled=False):
             grad_states, grad_cell = packing.pack(grad_outputs.float()), packing.pack_rows(grad_cell.float())
-            i, f, g, o = gates.chunk(4, dim=1)
-            squashed = torch.tanh(cells)
-            into_cell = o * (1 - squashed * squashed)  # d c_t / d h_t: the factor from a state's gradient to its cell's gradient
-            # factors from a cell's gradient to the pre-activations of i, f and g, and from a state's gradient to that of o
-            before = packing.before(packing.pack_rows(cell), cells)
-            slopes = torch.cat((g * i * (1 - i), before * f * (1 - f), i * (1 - g * g), squashed * o * (1 - o)), dim=1)
+            slopes, into_cell = gate_slopes(gates, packing.before(packing.pack_rows(cell), cells), cells)
             slopes[packing.count :] = 0
+            forget = gates[:, size : 2 * size]
             low_slopes = slopes if low_hh.dtype == slopes.dtype else slopes.new_zeros(len(slopes), len(low_hh), dtype=low_hh.dtype)
             recur = FixedProduct(low_hh.t(), len(cell))
             into_states = torch.zeros_like(grad_cell)  # of the position before, from the products
@@ -164,7 +160,7 @@ class _Layer(torch.autograd.Function):
                 of_state *= grad_hidden.unsqueeze(1)
                 if low_slopes is not slopes:
                     low_slopes[step, : 4 * size] = slopes[step]
-                of_cells *= f[step]
+                of_cells *= forget[step]
                 into_states[:going_on] = recur(low_slopes[_with_later_rows(step)])[:going_on, :size]
             grad_inputs = packing.unpack(product(low_slopes, low_ih)[:, : ctx.input_size].float())
             by_gate = left_factor(low_slopes.t())

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from attlm_fairseq.modules.kernels.low_precision import rounded
-from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
+from attlm_fairseq.modules.kernels.low_precision import rounded, side_by_side
+from attlm_fairseq.modules.kernels.lstm_cell import gate_slopes, lstm_cell
 from attlm_fairseq.modules.kernels.products import FixedProduct, left_factor, product
 
 Product = Callable[[Tensor], Tensor]
@@ -51,14 +51,18 @@ def mogrifier_over_time(
 
 
 class _Matrix:
-    """A matrix (M, K) in the steps of the loop and, after them, its gradient."""
+    """A matrix (M, K) in the steps of the loop and, after them, its gradient. It may have several parts (M, K_i), side by side."""
 
-    def __init__(self, weight: Tensor, dtype: torch.dtype, rows: int) -> None:
-        self.dtype, self.full, (self.outputs, self.columns), self.rows = dtype, weight.dtype, weight.shape, rows
-        self.weight = self._factor(weight, rows=True)
+    def __init__(self, parts: Sequence[Tensor], dtype: torch.dtype, rows: int) -> None:
+        self.dtype, self.full, self.outputs, self.rows = dtype, parts[0].dtype, len(parts[0]), rows
+        self.columns = [part.size(1) for part in parts]
+        self.weight = self.factor(*parts, rows=True)
 
-    def _factor(self, values: Tensor, rows: bool = False) -> Tensor:
-        return values.contiguous() if self.dtype == self.full else rounded(values, self.dtype, rows=rows)
+    def factor(self, *values: Tensor, rows: bool = False) -> Tensor:
+        """Return values of the parts, side by side, as a factor of products."""
+        if self.dtype == self.full:
+            return torch.cat(values, dim=-1) if len(values) > 1 else values[0].contiguous()
+        return side_by_side(values, self.dtype, rows=rows) if len(values) > 1 else rounded(values[0], self.dtype, rows=rows)
 
     def forwards(self) -> Product:
         return self._fixed(self.weight)
@@ -72,18 +76,25 @@ class _Matrix:
             return lambda values: values @ weight.t()
         return FixedProduct(weight, self.rows)
 
-    def times(self, fixed: Product, values: Tensor) -> Tensor:
-        """Return ``W v`` (B, M) for values (B, K), given ``forwards()``."""
-        return fixed(self._factor(values))[:, : self.outputs]
+    def times(self, fixed: Product, *values: Tensor) -> Tensor:
+        """Return ``W v`` (B, M) for the values (B, K_i) of its parts, given ``forwards()``."""
+        return fixed(self.factor(*values))[:, : self.outputs]
 
-    def transposed_times(self, fixed: Product, values: Tensor) -> Tensor:
-        """Return ``W^T v`` (B, K) for values (B, M), given ``backwards()``."""
-        return fixed(self._factor(values))[:, : self.columns]
+    def transposed_times(self, fixed: Product, values: Tensor) -> tuple[Tensor, ...]:
+        """Return ``W_i^T v`` (B, K_i) of its parts for values (B, M), given ``backwards()``."""
+        found = fixed(self.factor(values))
+        return found[:, : sum(self.columns)].split(self.columns, dim=1)
 
-    def gradient(self, of_outputs: Tensor, inputs: Tensor) -> Tensor:
-        """Return its gradient (M, K), given those of its results in all steps (T, B, M) and what it was multiplied by (T, B, K)."""
-        by_output = left_factor(self._factor(of_outputs.flatten(0, 1)).t())
-        return product(by_output, self._factor(inputs.flatten(0, 1)))[: self.outputs, : self.columns].to(self.full)
+    def gradients(self, of_outputs: Tensor, *inputs: Tensor) -> list[Tensor]:
+        """Return those of its parts (M, K_i).
+
+        Args:
+            of_outputs: those of its results in all steps, (T, B, M), or as returned by ``factor``.
+            inputs: what its parts were multiplied by, (T, B, K_i).
+        """
+        by_output = left_factor(self.factor(of_outputs.flatten(0, 1)).t())
+        products = (product(by_output, self.factor(values.flatten(0, 1))) for values in inputs)
+        return [found[: self.outputs, :columns].to(self.full) for found, columns in zip(products, self.columns, strict=True)]
 
 
 class _Layer(torch.autograd.Function):
@@ -108,8 +119,9 @@ class _Layer(torch.autograd.Function):
         batch, positions, size = len(inputs), inputs.size(1), hidden.size(1)
         with torch.autocast(inputs.device.type, enabled=False):
             sequence = inputs.transpose(0, 1).to(bias.dtype).contiguous()
-            matrices = [_Matrix(weight, dtype, batch) for weight in weights]
-            (weight, into), (recurrent, recur), *gating = [(matrix, matrix.forwards()) for matrix in matrices]
+            # one matrix of input and state: their product is rounded once, and so is the gradient that both matrices need
+            matrices = [_Matrix(weights[:2], dtype, batch), *(_Matrix([weight], dtype, batch) for weight in weights[2:])]
+            (weight, into), *gating = [(matrix, matrix.forwards()) for matrix in matrices]
             rounds = _by_round(gating, counts)
             widths = [sequence.size(2), size]
             kept = positions if differentiate else 1  # what only the gradients need
@@ -129,8 +141,7 @@ class _Layer(torch.autograd.Function):
                             middle[place] = values
                     factor = factors[number][place].copy_(values).sigmoid_().mul_(2)
                     newest[target] = torch.mul(newest[target], factor, out=gated[number][place])
-                of_step = torch.add(weight.times(into, newest[0]), bias, out=gates[place])
-                of_step += recurrent.times(recur, newest[1])
+                of_step = gates[place].copy_(weight.times(into, *newest)).add_(bias)
                 lstm_cell(of_step, before, cells[position], states[position], capped=capped)
                 before, state = cells[position], states[position]
         of_rounds = *factors, *gated, *(middle for of_round in middles for middle in of_round)
@@ -148,13 +159,17 @@ class _Layer(torch.autograd.Function):
         with torch.autocast(sequence.device.type, enabled=False):
             grad_states = grad_outputs.transpose(0, 1).to(cells.dtype)
             grad_cell = grad_cell.to(cells.dtype).clone()
-            slopes, into_cell = _slopes(gates, torch.cat((cell.unsqueeze(0), cells[:-1])), cells, ctx.capped)
+            by_word = (values.flatten(0, 1) for values in (gates, torch.cat((cell.unsqueeze(0), cells[:-1])), cells))
+            slopes, into_cell = (values.view(*cells.shape[:2], -1) for values in gate_slopes(*by_word, capped=ctx.capped))
             forget = gates[..., size : 2 * size]
             # factors from the gradient of a gated value to that of its gate's product: 2 s (1 - s) v, where 2 s is the factor
-            into_gate = [value * (1 - factor / 2) for value, factor in zip(gated, factors, strict=True)]
+            into_gate = [torch.addcmul(value, value, factor, value=-0.5) for value, factor in zip(gated, factors, strict=True)]
             of_middles = [[torch.empty_like(middle) for middle in of_round] for of_round in middles]
             grad_inputs = torch.empty_like(sequence)
-            (weight, into), (recurrent, recur), *gating = [(matrix, matrix.backwards()) for matrix in ctx.matrices]
+            (weight, into), *gating = [(matrix, matrix.backwards()) for matrix in ctx.matrices]
+            low_slopes = slopes
+            if weight.dtype != weight.full:
+                low_slopes = slopes.new_zeros(*slopes.shape[:2], len(weight.weight), dtype=weight.dtype)
             rounds = _by_round(gating, counts)
             into_state = torch.zeros_like(grad_cell)  # of the position before
             for position in reversed(range(len(sequence))):
@@ -164,16 +179,15 @@ class _Layer(torch.autograd.Function):
                 of_gates *= of_cell.unsqueeze(1)
                 of_output *= grad_hidden.unsqueeze(1)
                 of_cell *= forget[position]
-                newest = [
-                    weight.transposed_times(into, slopes[position]).to(cells.dtype),
-                    recurrent.transposed_times(recur, slopes[position]).to(cells.dtype),
-                ]
+                if low_slopes is not slopes:
+                    low_slopes[position, :, : 4 * size] = slopes[position]
+                newest = [values.to(cells.dtype) for values in weight.transposed_times(into, low_slopes[position])]
                 for number in reversed(range(len(rounds))):
                     target = number % 2
                     of_values = into_gate[number][position].mul_(newest[target])
                     newest[target] *= factors[number][position]
                     for (matrix, fixed), middle in zip(reversed(rounds[number]), [*reversed(of_middles[number]), None], strict=True):
-                        of_values = matrix.transposed_times(fixed, of_values)
+                        (of_values,) = matrix.transposed_times(fixed, of_values)
                         if middle is not None:
                             middle[position] = of_values
                     newest[1 - target] += of_values
@@ -181,12 +195,12 @@ class _Layer(torch.autograd.Function):
             # what each round read and gave: x^{-1}, h^0, x^1, h^2, ..
             read = [sequence, torch.cat((hidden.unsqueeze(0), states[:-1])), *gated]
             last_input, last_state = (read[-1], read[-2]) if len(counts) % 2 else (read[-2], read[-1])
-            gradients = [weight.gradient(slopes, last_input), recurrent.gradient(slopes, last_state)]
+            gradients = weight.gradients(low_slopes, last_input, last_state)
             for number, of_round in enumerate(rounds):
                 into_matrices = [read[number + 1], *middles[number]]
                 out_of_matrices = [*of_middles[number], into_gate[number]]
                 for (matrix, _), values, of_values in zip(of_round, into_matrices, out_of_matrices, strict=True):
-                    gradients.append(matrix.gradient(of_values, values))
+                    gradients += matrix.gradients(of_values, values)
         return grad_inputs.transpose(0, 1), into_state, grad_cell, slopes.sum((0, 1)), None, None, None, None, *gradients
 
 
@@ -194,25 +208,3 @@ def _by_round(values: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
     """Return the values of each round, given those of all rounds and how many each round has."""
     remaining = iter(values)
     return [[next(remaining) for _ in range(count)] for count in counts]
-
-
-def _slopes(gates: Tensor, before: Tensor, cells: Tensor, capped: bool) -> tuple[Tensor, Tensor]:
-    """Return the factors from gradients to gradients that do not depend on these, for all positions.
-
-    Args:
-        gates: the activations of i, f, g and o (T, B, 4 H).
-        before: the cells before each position (T, B, H).
-        cells: the cells after it.
-
-    Returns:
-        Those from a cell's gradient to the pre-activations of i, f and g, and from a state's gradient to that of o, (T, B, 4 H);
-        and that from a state's gradient to its cell's, (T, B, H).
-    """
-    i, f, g, o = gates.chunk(4, dim=-1)
-    squashed = torch.tanh(cells)
-    of_input, of_forget, taken = g, before, i
-    if capped:
-        free = i <= 1 - f
-        of_input, of_forget, taken = g * free, before - g * ~free, torch.minimum(i, 1 - f)
-    slopes = (of_input * i * (1 - i), of_forget * f * (1 - f), taken * (1 - g * g), squashed * o * (1 - o))
-    return torch.cat(slopes, dim=-1), o * (1 - squashed * squashed)
