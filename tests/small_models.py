@@ -280,5 +280,5 @@ def reference_features(h: list[torch.Tensor], tokens: list[int], reader: torch.n
 
 
 def set_limits(monkeypatch: pytest.MonkeyPatch, device: str = "cpu", **sizes: Any) -> None:
-    """Compute so much at once on a kind of device: small sizes cut small models into pieces."""
-    monkeypatch.setitem(LIMITS, device, LIMITS[device]._replace(**{"loss_rows": 1, **sizes}))
+    """Compute so much at once on a kind of device: small sizes cut small models into pieces. A loss's element-wise part has two rows."""
+    monkeypatch.setitem(LIMITS, device, LIMITS[device]._replace(**{"loss_rows": 1, "loss_numbers": 2 * V, **sizes}))

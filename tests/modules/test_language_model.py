@@ -207,6 +207,7 @@ def test_gradients_of_the_loss_can_be_had_again():
 def test_loss_in_lower_precision_rounds_products_alone(monkeypatch, rows):
     """With float32 as the lower precision of a model in float64."""
     set_limits(monkeypatch, rounded_logits=rows * V, loss_rows=7)
+    monkeypatch.setattr(linear_nll, "GRADIENT_ROWS", 8)
     leaves = [torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((200, SIZE), (V, SIZE), (V,))]
     targets = torch.arange(200) % V
     features, weight, bias = leaves
@@ -250,7 +251,7 @@ def test_loss_without_gradients_makes_none(dtype, monkeypatch):
 
 @pytest.mark.parametrize(("dtype", "rows"), [(torch.float32, 3), (torch.bfloat16, 5)])
 def test_a_loss_holds_no_more_logits_than_its_limit(dtype, rows, monkeypatch):
-    set_limits(monkeypatch, logits=3 * V, rounded_logits=5 * V)
+    set_limits(monkeypatch, logits=3 * V, rounded_logits=5 * V, loss_numbers=20 * V)
     held = []
     for products in (linear_nll._Products, linear_nll._RoundedProducts):
 

@@ -15,7 +15,7 @@ from attlm_fairseq.checkpoints.vocabulary import SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.modules.kernels import products
 from attlm_fairseq.modules.kernels.gpu_settings import full_float32, without_cudnn
-from attlm_fairseq.modules.kernels.products import FixedLinear, FixedProduct, product, product_into, round_up_to_few
+from attlm_fairseq.modules.kernels.products import FixedLinear, FixedProduct, left_factor, product, product_into, round_up_to_few
 from attlm_fairseq.modules.recurrence import LSTM
 from attlm_fairseq.scoring.scoring_models import Float32Model
 from attlm_fairseq.scoring.sequences import read_sequences
@@ -23,12 +23,14 @@ from attlm_fairseq.scoring.sequences import read_sequences
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.2, torch.float64: 1e-12}
 
 
-@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("kernels", ["all", "few rows", "none"])
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("rows", [0, 1, 7, 33])
 def test_products_are_those_of_matrices(monkeypatch, kernels, dtype, rows):
-    if not kernels:
+    if kernels == "none":
         monkeypatch.setattr(products, "_kernels_for", lambda dtype: False)
+    monkeypatch.setattr(products, "_mkl_lacks_avx512", lambda: kernels == "all")
+    monkeypatch.setattr(products, "COPIED_ROWS", 5)
     torch.manual_seed(1)
     weight, left = torch.randn(26, 13).to(dtype), torch.randn(rows, 13).to(dtype)
     expected = left.double() @ weight.double().t()
@@ -36,13 +38,44 @@ def test_products_are_those_of_matrices(monkeypatch, kernels, dtype, rows):
     for made in (fixed, copy.deepcopy(fixed), pickle.loads(pickle.dumps(fixed)), FixedProduct(weight.t().contiguous().t(), 16)):
         torch.testing.assert_close(made(left).double(), expected, rtol=0, atol=TOLERANCE[dtype])
     for factor in (left, left.t().contiguous().t()):
-        for made in (product(factor, weight.t()), product_into(factor, weight.t(), torch.empty(rows, 26, dtype=dtype))):
+        for made in (
+            product(factor, weight.t()),
+            product(left_factor(factor), weight.t()),
+            product_into(factor, weight.t(), torch.empty(rows, 26, dtype=dtype)),
+        ):
             assert made.dtype == dtype
             torch.testing.assert_close(made.double(), expected, rtol=0, atol=TOLERANCE[dtype])
     layer = FixedLinear(weight, torch.arange(26.0, dtype=dtype))
     torch.testing.assert_close(
         layer(left.unsqueeze(1)).double(), (expected + torch.arange(26)).unsqueeze(1), rtol=0, atol=TOLERANCE[dtype] * 2
     )
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_matrices_are_stored_by_rows(dtype):
+    wide = torch.arange(300 * 70.0).view(300, 70).to(dtype)
+    for values in (
+        wide,
+        wide.t(),
+        wide[:, 3:50].t(),
+        wide[5:200].t(),
+        wide[::2].t(),
+        wide[:, ::2],
+        wide[:1].t(),
+        wide[:, :1].t(),
+        wide[:0].t(),
+    ):
+        assert products.in_rows(values).is_contiguous()
+        assert torch.equal(products.in_rows(values), values)
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "lacking"), [("Intel Xeon", "AVX512", False), ("AMD Zen 4", "AVX512", True), ("AMD Zen 2", "AVX2", False)]
+)
+def test_the_library_of_large_products_in_float32(monkeypatch, name, capability, lacking):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"cpu_name": name})
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    assert products._mkl_lacks_avx512.__wrapped__() == lacking
 
 
 def test_layers_for_decoders_stay_in_float32_under_autocast():

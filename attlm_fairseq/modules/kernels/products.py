@@ -125,7 +125,8 @@ def _prefers_kernels(factor: Tensor) -> bool:
 
 @cache
 def _mkl_lacks_avx512() -> bool:
-    intel = str(torch.cpu.get_capabilities().get("cpu_name", "")).startswith("Intel")
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10 may lack it
+    intel = str(capabilities.get("cpu_name", "")).startswith("Intel")
     return not intel and "AVX512" in torch.backends.cpu.get_cpu_capability()
 
 
