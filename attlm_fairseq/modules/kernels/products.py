@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -125,7 +126,7 @@ def _prefers_kernels(factor: Tensor) -> bool:
 
 @cache
 def _mkl_lacks_avx512() -> bool:
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10 may lack it
+    capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10 may lack it
     intel = str(capabilities.get("cpu_name", "")).startswith("Intel")
     return not intel and "AVX512" in torch.backends.cpu.get_cpu_capability()
 
