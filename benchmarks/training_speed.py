@@ -224,6 +224,7 @@ def matmul_rate(device: str, dtype: str, count: int = SENTENCES * WORDS, words: 
         if device == "cuda":
             torch.cuda.synchronize()
         best = max(best, 2 * out.numel() * size / (time.perf_counter() - begin))
+    set_precision("float32")  # for what this process computes next
     return best
 
 

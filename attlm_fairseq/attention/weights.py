@@ -18,7 +18,7 @@ from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, UNK
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.attention import Columns
-from attlm_fairseq.modules.kernels.gpu_settings import full_float32
+from attlm_fairseq.modules.kernels.torch_settings import full_float32
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.text.symbols import END, START

@@ -20,8 +20,8 @@ from attlm_fairseq.checkpoints.vocabulary import EOS, REPEATS, UNK
 from attlm_fairseq.decoding.cache import SharedByCopies
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_folder
-from attlm_fairseq.modules.kernels.gpu_settings import full_float32
 from attlm_fairseq.modules.kernels.low_precision_steps import stepping_model
+from attlm_fairseq.modules.kernels.torch_settings import full_float32
 from attlm_fairseq.modules.state import LanguageModelState
 from attlm_fairseq.scoring.compute import device_name
 from attlm_fairseq.scoring.deviation import Deviation, measured_on

@@ -19,8 +19,8 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.reading import TrainedModel, load_model
 from attlm_fairseq.checkpoints.vocabulary import EOS, UNK, fingerprint
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.modules.kernels.gpu_settings import full_float32
 from attlm_fairseq.modules.kernels.limits import limits_of
+from attlm_fairseq.modules.kernels.torch_settings import full_float32
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.state import EVERYTHING, Carried, LanguageModelState
 from attlm_fairseq.numeric import ceil_div

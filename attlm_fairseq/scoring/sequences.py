@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from attlm_fairseq.checkpoints.vocabulary import EOS
-from attlm_fairseq.modules.kernels.gpu_settings import full_float32
 from attlm_fairseq.modules.kernels.softmax_events import no_check
+from attlm_fairseq.modules.kernels.torch_settings import full_float32
 from attlm_fairseq.modules.state import LanguageModelState
 from attlm_fairseq.scoring.scoring_models import ScoringModel
 

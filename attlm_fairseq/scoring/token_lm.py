@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.errors import InputError, beginning
-from attlm_fairseq.modules.kernels.gpu_settings import full_float32
 from attlm_fairseq.modules.kernels.low_precision import rounded
 from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents, no_check
+from attlm_fairseq.modules.kernels.torch_settings import full_float32
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.scoring.advice import advise_written_text

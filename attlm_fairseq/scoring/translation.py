@@ -17,7 +17,7 @@ import torch
 
 from attlm_fairseq.batching import padded_batches
 from attlm_fairseq.errors import InputError, beginning
-from attlm_fairseq.modules.kernels.gpu_settings import full_float32
+from attlm_fairseq.modules.kernels.torch_settings import full_float32
 from attlm_fairseq.numeric import ceil_div
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on

@@ -14,8 +14,8 @@ from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.modules.kernels import products
-from attlm_fairseq.modules.kernels.gpu_settings import full_float32, without_cudnn
 from attlm_fairseq.modules.kernels.products import FixedLinear, FixedProduct, left_factor, product, product_into, round_up_to_few
+from attlm_fairseq.modules.kernels.torch_settings import full_float32, without_cudnn
 from attlm_fairseq.modules.recurrence import LSTM
 from attlm_fairseq.scoring.scoring_models import Float32Model
 from attlm_fairseq.scoring.sequences import read_sequences
@@ -92,26 +92,37 @@ def test_numbers_of_rows_are_rounded_up_to_few():
     assert all(round_up_to_few(size) == size for size in sizes)
 
 
-@pytest.mark.parametrize("setting", ["high", "medium", "allow_tf32", "fp32_precision", "highest", "on the CPU", "medium, on the CPU"])
-def test_other_products_use_no_tf32_either_and_settings_return(monkeypatch, setting):
+@pytest.mark.parametrize("gpu", [True, False])
+@pytest.mark.parametrize(
+    "setting", ["high", "medium", "allow_tf32", "fp32_precision", "highest", "on the CPU", "medium, on the CPU", "of the library", "of all"]
+)
+def test_other_products_use_no_tf32_either_and_settings_return(monkeypatch, setting, gpu):
     """Each of torch's ways to ask for it."""
     matmul, on_cpu = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     try:
         if setting.startswith(("allow", "fp32")):
             setattr(matmul, setting, {"allow_tf32": True, "fp32_precision": "tf32"}[setting])
         elif setting == "on the CPU":
             matmul.allow_tf32, on_cpu.fp32_precision = True, "bf16"
+        elif setting == "of the library":
+            torch.backends.mkldnn.fp32_precision = "bf16"
+        elif setting == "of all":
+            torch.backends.fp32_precision = "tf32"
         else:
             torch.set_float32_matmul_precision(setting.partition(",")[0])
             if setting.endswith("CPU"):
                 on_cpu.fp32_precision = "none"
         before = settings_of_tf32()
         with full_float32():
-            assert not matmul.allow_tf32  # raises if its settings contradict each other
-            assert matmul.fp32_precision != "tf32"
+            assert on_cpu.fp32_precision not in ("bf16", "tf32")
+            if gpu:
+                assert not matmul.allow_tf32  # raises if its settings contradict each other
+                assert matmul.fp32_precision != "tf32"
         assert settings_of_tf32() == before
     finally:
+        torch.backends.fp32_precision = "none"
+        torch.backends.mkldnn.fp32_precision = "none"
         torch.set_float32_matmul_precision("highest")
         on_cpu.fp32_precision = "none"
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -61,3 +62,4 @@ def test_a_model_that_fails_is_a_row_and_the_others_are_measured(speed, monkeypa
     assert "failed: exit code -9" in lines[3]
     assert max(most) == 4
     assert not running
+    assert torch.backends.mkldnn.matmul.fp32_precision == "none"

@@ -1,4 +1,4 @@
-"""Settings of torch for GPUs that are the whole process's, changed for as long as a thread needs it."""
+"""Settings of torch that are the whole process's, changed for as long as a thread needs it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from typing import Any
 import torch
 
 Restore = Callable[[], None]
+ROUNDING = ("bf16", "tf32")  # settings with which a CPU's library rounds float32 factors, if the CPU has the instructions
 
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """Compute in float32 on a GPU, without TF32. Scores are promised in float32.
+    """Compute in float32, without TF32 on a GPU and without bfloat16 on a CPU. Scores are promised in float32.
 
-    cuDNN's recurrent layers use TF32 by default. Other products use it if the program or its environment asks torch for it.
+    cuDNN's recurrent layers use TF32 by default. Other products are rounded if the program or its environment asks torch for it, as
+    ``torch.set_float32_matmul_precision("medium")`` does.
     """
-    if not torch.cuda.is_available():
-        yield
-        return
     with _FULL_FLOAT32:
         yield
 
@@ -56,6 +55,21 @@ class _WhileInside:
 
 
 def _compute_in_float32() -> Restore:
+    restore_gpus = _compute_in_float32_on_gpus() if torch.cuda.is_available() else _nothing
+    on_cpu: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before = on_cpu.fp32_precision
+    if before not in ROUNDING:
+        return restore_gpus
+    on_cpu.fp32_precision = "ieee"
+
+    def restore() -> None:
+        on_cpu.fp32_precision = before
+        restore_gpus()
+
+    return restore
+
+
+def _compute_in_float32_on_gpus() -> Restore:
     rnn: Any = torch.backends.cudnn.rnn
     restore_products = _multiply_in_float32()
     before, rnn.fp32_precision = rnn.fp32_precision, "ieee"
