@@ -157,10 +157,6 @@ class DecoderLM(SharedByCopies):
             IndexError: a token is not one of ``vocabulary`` (on a GPU, where finding out would force a wait, CUDA's own error).
         """
         tokens = self._checked(states, tokens).to(self.device)
-        with torch.autocast(self.device.type, enabled=False):  # that of a decoder around this
-            return self._stepped(states, tokens)
-
-    def _stepped(self, states: LanguageModelState, tokens: Tensor) -> tuple[Tensor, LanguageModelState]:
         if self.device.type == "cpu":  # project each distinct word once; on a GPU, counting them would force a wait
             words, places = tokens.unique(return_inverse=True)
             self._require_known(words)
@@ -187,12 +183,11 @@ class DecoderLM(SharedByCopies):
         tokens = tokens.to(self.device)
         if self.device.type == "cpu" and tokens.numel():
             self._require_known(tokens.aminmax())
-        with torch.autocast(self.device.type, enabled=False):
-            if self.precision == "float32":
-                states = self.model.state_after(tokens, states)
-            else:
-                for column in tokens.unbind(1):
-                    _, _, states = self.stepping.step_features(self.stepping.inputs(column), states)
+        if self.precision == "float32":
+            states = self.model.state_after(tokens, states)
+        else:
+            for column in tokens.unbind(1):
+                _, _, states = self.stepping.step_features(self.stepping.inputs(column), states)
         return self.select(states, torch.arange(len(tokens)))  # a copy: a view of a window would keep the longer memory alive
 
     def select(self, states: LanguageModelState, rows: Tensor) -> LanguageModelState:

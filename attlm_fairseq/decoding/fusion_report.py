@@ -26,7 +26,7 @@ class FusionReport:
 
     def add(self, hypotheses: Sequence[Sequence[dict[str, Tensor]]], len_penalty: float) -> None:
         """Count a batch: for each sentence its hypotheses, best first."""
-        weights = torch.tensor([weight for _, weight in self.lms])
+        weights = torch.tensor([weight for _, weight in self.lms], dtype=torch.float)
         for of_sentence in hypotheses:
             if not of_sentence:
                 continue

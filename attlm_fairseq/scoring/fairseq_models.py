@@ -15,6 +15,7 @@ from attlm_fairseq.checkpoints.reading import MISSHAPEN, check_finite, find_fami
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.fairseq_import import import_fairseq
 from attlm_fairseq.forks import one_thread_in_forks
+from attlm_fairseq.modules.kernels.torch_settings import made_in_float32
 
 
 def read_options(path: Path) -> Mapping[str, Any]:
@@ -82,7 +83,7 @@ def load_models(paths: Sequence[Path], overrides: Mapping[str, object]) -> tuple
     logger.setLevel(logging.ERROR)  # fairseq logs each dictionary and module
     path = paths[0]
     try:
-        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), made_in_float32():
             warnings.simplefilter("ignore")
             models, options, task = checkpoint_utils.load_model_ensemble_and_task([str(path) for path in paths], dict(overrides))
     except InputError as error:  # of a model of this package, which does not know its file

@@ -424,7 +424,7 @@ def tree_features(
     distinct, places = np.unique(np.concatenate(tokens), return_inverse=True)
     words = model.inputs(torch.from_numpy(distinct).to(model.device))
     places = torch.from_numpy(places).to(model.device)
-    features = torch.zeros(tree.size, model.feature_size, device=model.device)
+    features = torch.zeros(tree.size, model.feature_size, device=model.device, dtype=torch.float32)
     state = before
     # one copy for all levels: a GPU waits for every copy
     parents_of_all = torch.from_numpy(np.concatenate([tree.tokens[0], *tree.parents[1:]])).to(model.device)

@@ -63,6 +63,16 @@ def test_large_matrices_in_float32():
         torch.testing.assert_close(values.double(), wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_a_batch_of_no_rows():
+    options = {"decoder_hidden_size": HIDDEN, "decoder_layers": 1, "lower_layers": (), "forget_bias": 1.0}
+    options |= {"mogrifier_rounds": 2, "mogrifier_rank": 0, "mogrifier_capped": False, "cuda_graphs": False}
+    mogrifier = Mogrifier(EMBEDDING, options, Regularisation()).train()
+    outputs, _ = mogrifier.read(torch.randn(0, POSITIONS, EMBEDDING), mogrifier.initial(0))
+    assert outputs.shape == (0, POSITIONS, HIDDEN)
+    outputs.sum().backward()
+    assert not any(parameter.grad.any() for parameter in mogrifier.parameters())
+
+
 def test_without_gradients_values_are_the_same():
     options = {"decoder_hidden_size": HIDDEN, "decoder_layers": 2, "lower_layers": (), "forget_bias": 1.0}
     mogrifier = Mogrifier(

@@ -67,6 +67,8 @@ def test_matrices_are_stored_by_rows(dtype):
     ):
         assert products.in_rows(values).is_contiguous()
         assert torch.equal(products.in_rows(values), values)
+    trained = torch.randn(70, 300, requires_grad=True)
+    assert torch.equal(products.in_rows(trained.t()), trained.t())
 
 
 @pytest.mark.parametrize(

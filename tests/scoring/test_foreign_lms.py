@@ -80,6 +80,20 @@ def test_fairseq_gives_the_same_scores(folder, kind):
         assert score.log_probs == pytest.approx(of_fairseq(scorer, before, ids(words)), abs=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("kind", FAIRSEQ)
+def test_weights_are_float32_whatever_the_default_dtype(folder, kind, dtype):
+    path = folder / kind / "lm.pt"
+    [expected] = load_fairseq_lm(path).score([["the", "cat", "ran"]])
+    torch.set_default_dtype(dtype)
+    try:
+        scorer = load_fairseq_lm(path)
+        assert torch.get_default_dtype() == dtype
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert scorer.score([["the", "cat", "ran"]]) == [expected]
+
+
 def test_a_decoder_that_cannot_be_stepped_reads_whole_prefixes(folder):
     scorer = load_fairseq_lm(folder / "lstm_lm" / "lm.pt")
     expected = scorer.score(SENTENCES)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -47,15 +49,39 @@ def test_words_share_the_probability_of_their_prefix(scorer):
     assert long.log_probs[2] != pytest.approx(short.log_probs[2], abs=1e-4)
 
 
-def test_scores_are_of_float32_whatever_the_program_asks_of_torch(scorer):
-    """A CPU with instructions for bfloat16 would round the factors of products, by up to 0.02 nats a sentence of these."""
-    before = scorer.score(SENTENCES), scorer.after(HISTORY).score(SENTENCES)
+@contextmanager
+def medium() -> Iterator[None]:
+    """A CPU with instructions for bfloat16 rounds the factors of products."""
     torch.set_float32_matmul_precision("medium")
     try:
-        after = scorer.score(SENTENCES), scorer.after(HISTORY).score(SENTENCES)
+        yield
     finally:
         torch.set_float32_matmul_precision("highest")
         torch.backends.mkldnn.matmul.fp32_precision = "none"
+
+
+@contextmanager
+def made_of(dtype: torch.dtype) -> Iterator[None]:
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+SETTINGS = {
+    "medium": medium,
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "float64 by default": lambda: made_of(torch.float64),
+    "bfloat16 by default": lambda: made_of(torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_scores_are_of_float32_whatever_the_program_asks_of_torch(scorer, setting):
+    before = scorer.score(SENTENCES), scorer.after(HISTORY).score(SENTENCES)
+    with SETTINGS[setting]():
+        after = scorer.score(SENTENCES), scorer.after(HISTORY).score(SENTENCES)
     for of_one, of_other in zip(before, after, strict=True):
         for score, other in zip(of_one, of_other, strict=True):
             assert score.log_probs == pytest.approx(other.log_probs, abs=1e-5)

@@ -1,4 +1,4 @@
-"""The loss of a full-softmax output layer, computed together with its gradients in pieces that fit the cache.
+"""The loss of a full-softmax output layer, computed together with its gradients in pieces.
 
 Shapes: N predictions, F features, V vocabulary.
 """
@@ -46,8 +46,8 @@ class Loss(NamedTuple):
 def linear_nll(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     """Return ``- sum_n ln softmax(weight features_n + bias)[targets_n]``, a float32 scalar (natural log).
 
-    It equals the cross entropy of the logits, but never stores all logits (N, V). For V = 10,000 and N = 1,120 these would
-    be four arrays of 43 MiB.
+    It equals the cross entropy of the logits, but stores no more of them at once than ``kernels/limits.py`` says, once, where
+    torch stores all of them four times: 4 x 43 MiB for V = 10,000 and N = 1,120.
 
     Under autocast the matrix products run in its dtype. Their factors and results are rounded, including the pieces of the
     gradients of features and weight. The softmax, all sums and the gradient of the bias are in float32. The same holds for
@@ -305,7 +305,7 @@ class _RoundedProducts:
         words, size = self.grad_weight.shape
         # the rows after those of the piece belong to padded features, which are 0
         self.grad_features[self.piece] = product(self.low, self.weight)[: self.piece.stop - self.piece.start, :size]
-        at_once = GRADIENT_ROWS if self.low.device.type == "cpu" else words  # few rows stay in a CPU's cache while they are added
+        at_once = GRADIENT_ROWS if self.low.device.type == "cpu" else self.low.size(1)  # few stay in a CPU's cache
         for begin in range(0, words, at_once):
             sums = self.grad_weight[begin : begin + at_once]
             of_piece = product(left_factor(self.low[:, begin : begin + at_once].t()), self.low_features)[: len(sums), :size]

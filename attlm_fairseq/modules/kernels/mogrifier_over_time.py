@@ -51,39 +51,47 @@ def mogrifier_over_time(
 
 
 class _Matrix:
-    """A matrix (M, K) in the steps of the loop and, after them, its gradient. It may have several parts (M, K_i), side by side."""
+    """A matrix (M, K) in the steps of the loop and, after them, its gradient.
+
+    It may have several parts (M, K_i), side by side. In a lower precision they are one factor of one product, which is rounded once.
+    """
 
     def __init__(self, parts: Sequence[Tensor], dtype: torch.dtype, rows: int) -> None:
         self.dtype, self.full, self.outputs, self.rows = dtype, parts[0].dtype, len(parts[0]), rows
+        self.rounds = dtype != self.full
         self.columns = [part.size(1) for part in parts]
-        self.weight = self.factor(*parts, rows=True)
+        self.weights = [side_by_side(parts, dtype, rows=True)] if self.rounds else [part.contiguous() for part in parts]
 
-    def factor(self, *values: Tensor, rows: bool = False) -> Tensor:
-        """Return values of the parts, side by side, as a factor of products."""
-        if self.dtype == self.full:
-            return torch.cat(values, dim=-1) if len(values) > 1 else values[0].contiguous()
-        return side_by_side(values, self.dtype, rows=rows) if len(values) > 1 else rounded(values[0], self.dtype, rows=rows)
+    def factor(self, values: Tensor) -> Tensor:
+        """Return values as a factor of products."""
+        return rounded(values, self.dtype) if self.rounds else values.contiguous()
 
-    def forwards(self) -> Product:
-        return self._fixed(self.weight)
+    def forwards(self) -> list[Product]:
+        return [self._fixed(weight) for weight in self.weights]
 
-    def backwards(self) -> Product:
-        return self._fixed(self.weight.t())
+    def backwards(self) -> list[Product]:
+        return [self._fixed(weight.t()) for weight in self.weights]
 
     def _fixed(self, weight: Tensor) -> Product:
         # one row reads every number of the matrix once: storing it in another layout first costs as much as several products
-        if self.dtype == self.full and (weight.numel() < SMALL or self.rows == 1):
+        if not self.rounds and (weight.numel() < SMALL or self.rows == 1):
             return lambda values: values @ weight.t()
         return FixedProduct(weight, self.rows)
 
-    def times(self, fixed: Product, *values: Tensor) -> Tensor:
+    def times(self, fixed: Sequence[Product], *values: Tensor) -> Tensor:
         """Return ``W v`` (B, M) for the values (B, K_i) of its parts, given ``forwards()``."""
-        return fixed(self.factor(*values))[:, : self.outputs]
+        if self.rounds:
+            [whole] = fixed
+            return whole(self.factor(*values) if len(values) == 1 else side_by_side(values, self.dtype))[:, : self.outputs]
+        first, *others = (one(self.factor(some)) for one, some in zip(fixed, values, strict=True))
+        for other in others:
+            first += other
+        return first
 
-    def transposed_times(self, fixed: Product, values: Tensor) -> tuple[Tensor, ...]:
+    def transposed_times(self, fixed: Sequence[Product], values: Tensor) -> Sequence[Tensor]:
         """Return ``W_i^T v`` (B, K_i) of its parts for values (B, M), given ``backwards()``."""
-        found = fixed(self.factor(values))
-        return found[:, : sum(self.columns)].split(self.columns, dim=1)
+        found = [one(self.factor(values)) for one in fixed]
+        return found[0][:, : sum(self.columns)].split(self.columns, dim=1) if self.rounds else found
 
     def gradients(self, of_outputs: Tensor, *inputs: Tensor) -> list[Tensor]:
         """Return those of its parts (M, K_i).
@@ -119,7 +127,6 @@ class _Layer(torch.autograd.Function):
         batch, positions, size = len(inputs), inputs.size(1), hidden.size(1)
         with torch.autocast(inputs.device.type, enabled=False):
             sequence = inputs.transpose(0, 1).to(bias.dtype).contiguous()
-            # one matrix of input and state: their product is rounded once, and so is the gradient that both matrices need
             matrices = [_Matrix(weights[:2], dtype, batch), *(_Matrix([weight], dtype, batch) for weight in weights[2:])]
             (weight, into), *gating = [(matrix, matrix.forwards()) for matrix in matrices]
             rounds = _by_round(gating, counts)
@@ -141,7 +148,7 @@ class _Layer(torch.autograd.Function):
                             middle[place] = values
                     factor = factors[number][place].copy_(values).sigmoid_().mul_(2)
                     newest[target] = torch.mul(newest[target], factor, out=gated[number][place])
-                of_step = gates[place].copy_(weight.times(into, *newest)).add_(bias)
+                of_step = torch.add(weight.times(into, *newest).to(bias.dtype), bias, out=gates[place])
                 lstm_cell(of_step, before, cells[position], states[position], capped=capped)
                 before, state = cells[position], states[position]
         of_rounds = *factors, *gated, *(middle for of_round in middles for middle in of_round)
@@ -160,7 +167,7 @@ class _Layer(torch.autograd.Function):
             grad_states = grad_outputs.transpose(0, 1).to(cells.dtype)
             grad_cell = grad_cell.to(cells.dtype).clone()
             by_word = (values.flatten(0, 1) for values in (gates, torch.cat((cell.unsqueeze(0), cells[:-1])), cells))
-            slopes, into_cell = (values.view(*cells.shape[:2], -1) for values in gate_slopes(*by_word, capped=ctx.capped))
+            slopes, into_cell = (values.view(*cells.shape[:2], values.size(1)) for values in gate_slopes(*by_word, capped=ctx.capped))
             forget = gates[..., size : 2 * size]
             # factors from the gradient of a gated value to that of its gate's product: 2 s (1 - s) v, where 2 s is the factor
             into_gate = [torch.addcmul(value, value, factor, value=-0.5) for value, factor in zip(gated, factors, strict=True)]
@@ -168,8 +175,8 @@ class _Layer(torch.autograd.Function):
             grad_inputs = torch.empty_like(sequence)
             (weight, into), *gating = [(matrix, matrix.backwards()) for matrix in ctx.matrices]
             low_slopes = slopes
-            if weight.dtype != weight.full:
-                low_slopes = slopes.new_zeros(*slopes.shape[:2], len(weight.weight), dtype=weight.dtype)
+            if weight.rounds:
+                low_slopes = slopes.new_zeros(*slopes.shape[:2], len(weight.weights[0]), dtype=weight.dtype)
             rounds = _by_round(gating, counts)
             into_state = torch.zeros_like(grad_cell)  # of the position before
             for position in reversed(range(len(sequence))):

@@ -93,8 +93,9 @@ def in_rows(values: Tensor) -> Tensor:
     if values.is_contiguous() or values.stride(0) != 1 or values.device.type != "cpu":
         return values.contiguous()
     copied = torch.empty(values.shape, dtype=values.dtype)
-    for columns, some in zip(copied.split(COPIED_ROWS, dim=1), values.split(COPIED_ROWS, dim=1), strict=True):
-        columns.copy_(some)
+    for begin in range(0, values.size(1), COPIED_ROWS):
+        some = slice(begin, begin + COPIED_ROWS)
+        copied[:, some] = values[:, some]
     return copied
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 
 Restore = Callable[[], None]
+AUTOCAST_DEVICES = ("cpu", "cuda")
 ROUNDING = ("bf16", "tf32")  # settings with which a CPU's library rounds float32 factors, if the CPU has the instructions
 
 
@@ -19,9 +20,18 @@ def full_float32() -> Iterator[None]:
     """Compute in float32, without TF32 on a GPU and without bfloat16 on a CPU. Scores are promised in float32.
 
     cuDNN's recurrent layers use TF32 by default. Other products are rounded if the program or its environment asks torch for it, as
-    ``torch.set_float32_matmul_precision("medium")`` does.
+    ``torch.set_float32_matmul_precision("medium")`` and autocast do.
     """
-    with _FULL_FLOAT32:
+    with _FULL_FLOAT32, ExitStack() as left:
+        for device in filter(torch.is_autocast_enabled, AUTOCAST_DEVICES):
+            left.enter_context(torch.autocast(device, enabled=False))
+        yield
+
+
+@contextmanager
+def made_in_float32() -> Iterator[None]:
+    """Make weights in float32, whatever the program's default dtype."""
+    with _MADE_IN_FLOAT32:
         yield
 
 
@@ -81,6 +91,12 @@ def _compute_in_float32_on_gpus() -> Restore:
     return restore
 
 
+def _make_float32() -> Restore:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    return partial(torch.set_default_dtype, before)
+
+
 def _leave_cudnn_out() -> Restore:
     before, torch.backends.cudnn.enabled = torch.backends.cudnn.enabled, False
     return partial(setattr, torch.backends.cudnn, "enabled", before)
@@ -126,4 +142,5 @@ def _nothing() -> None:
 
 
 _FULL_FLOAT32 = _WhileInside(_compute_in_float32)
+_MADE_IN_FLOAT32 = _WhileInside(_make_float32)
 _WITHOUT_CUDNN = _WhileInside(_leave_cudnn_out)
