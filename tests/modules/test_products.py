@@ -80,6 +80,18 @@ def test_the_library_of_large_products_in_float32(monkeypatch, name, capability,
     assert products._mkl_lacks_avx512.__wrapped__() == lacking
 
 
+@pytest.mark.parametrize(("name", "mode", "used"), [("ONEDNN", "bf16", False), ("DNNL", "ANY", False), ("ONEDNN", "STRICT", True)])
+def test_kernels_that_would_round_float32_are_left_out(monkeypatch, name, mode, used):
+    there = products._kernels_for(torch.float32)
+    monkeypatch.setenv(f"{name}_DEFAULT_FPMATH_MODE", mode)
+    products._kernels_for.cache_clear()
+    try:
+        assert products._kernels_for(torch.float32) == (used and there)
+    finally:
+        monkeypatch.undo()
+        products._kernels_for.cache_clear()
+
+
 def test_layers_for_decoders_stay_in_float32_under_autocast():
     layer, inputs = FixedLinear(torch.randn(9, 5), None), torch.randn(40, 5)
     with torch.autocast("cpu", dtype=torch.bfloat16):

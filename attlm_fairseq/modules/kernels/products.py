@@ -6,6 +6,7 @@ Shapes: N rows, K columns of both factors, M outputs.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Mapping
 from functools import cache
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from attlm_fairseq.numeric import ceil_div
 
+ROUNDING_MODES = ("BF16", "F16", "TF32", "ANY")  # of oneDNN's environment variable: its float32 products are then rounded
 COPIED_ROWS = 128  # of a matrix that is transposed, at once
 FEW_ROWS = 16  # rows of a product in a decoder, about: oneDNN's layouts for 8 to 64 rows hardly differ in speed
 
@@ -160,4 +162,6 @@ def _kernels_for(dtype: torch.dtype) -> bool:
     """Return whether this CPU and this torch, whose operations have no public names, have kernels for a dtype."""
     if not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
         return False
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    if dtype == torch.float32:
+        return not any(os.environ.get(f"{name}_DEFAULT_FPMATH_MODE", "STRICT").upper() in ROUNDING_MODES for name in ("ONEDNN", "DNNL"))
+    return dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
