@@ -34,7 +34,8 @@ class _Dropout(torch.autograd.Function):
         numbers = bits.view(torch.int16)[: values.numel()].view(values.shape)
         of_all = 1 << BITS
         dropped = min(round(probability * of_all), of_all - 1)
-        factors = (numbers >= dropped - of_all // 2).view(torch.int8).to(values.dtype).mul_(of_all / (of_all - dropped))
+        factors = torch.empty(values.shape, dtype=values.dtype)
+        torch.ge(numbers, dropped - of_all // 2, out=factors).mul_(of_all / (of_all - dropped))
         ctx.save_for_backward(factors)
         return values * factors
 
