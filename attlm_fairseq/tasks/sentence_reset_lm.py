@@ -30,6 +30,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryLanguageModel
 from attlm_fairseq.modules.memory import PointerReader
 from attlm_fairseq.tasks._absent import counting_nothing, is_absent
+from attlm_fairseq.tasks._adam_on_cpus import fused_update, has_fused_update
 from attlm_fairseq.tasks._averaging import WeightAverage, copy_to_masters
 from attlm_fairseq.tasks._resuming import changes, load_patience_dict, patience_dict, world_size
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
@@ -361,7 +362,10 @@ class SentenceResetLMTask(FairseqTask):
             torch.manual_seed(self._own_seed)
 
     def optimizer_step(self, optimizer: Any, model: BaseFairseqModel, update_num: int) -> None:
-        super().optimizer_step(optimizer, model, update_num)
+        if has_fused_update(optimizer):
+            fused_update(optimizer.optimizer)
+        else:
+            super().optimizer_step(optimizer, model, update_num)
         self.average.add(model)
         self._trained, self._validated = model, {}
 
