@@ -46,8 +46,8 @@ class Loss(NamedTuple):
 def linear_nll(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     """Return ``- sum_n ln softmax(weight features_n + bias)[targets_n]``, a float32 scalar (natural log).
 
-    It equals the cross entropy of the logits, but stores no more of them at once than ``kernels/limits.py`` says, once, where
-    torch stores all of them four times: 4 x 43 MiB for V = 10,000 and N = 1,120.
+    It equals the cross entropy of the logits, but computes them in pieces, whose sizes are in ``kernels/limits.py``. All of them at
+    once would be four arrays of 43 MiB for V = 10,000 and N = 1,120.
 
     Under autocast the matrix products run in its dtype. Their factors and results are rounded, including the pieces of the
     gradients of features and weight. The softmax, all sums and the gradient of the bias are in float32. The same holds for

@@ -29,7 +29,7 @@ def lstm_cell(
 
 
 def gate_slopes(gates: Tensor, before: Tensor, cells: Tensor, *, capped: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the factors from gradients to gradients that do not depend on these, for N words of all positions.
+    """Return the derivatives of ``c = f * c_before + i * g`` and ``h = o * tanh(c)``, for N words of all positions.
 
     Args:
         gates: the activations of i, f, g and o (N, 4 H).
@@ -38,8 +38,9 @@ def gate_slopes(gates: Tensor, before: Tensor, cells: Tensor, *, capped: bool = 
         capped: the input gate is ``min(i, 1 - f)``.
 
     Returns:
-        Those from a cell's gradient to the pre-activations of i, f and g, and from a state's gradient to that of o, (N, 4 H);
-        and that from a state's gradient to its cell's, (N, H).
+        Those of c with respect to the pre-activations of i, f and g and of h with respect to that of o, (N, 4 H):
+        ``g i (1 - i)``, ``c_before f (1 - f)``, ``i (1 - g^2)`` and ``tanh(c) o (1 - o)``.
+        That of h with respect to c, (N, H): ``o (1 - tanh(c)^2)``.
     """
     slopes, into_cell = torch.empty_like(gates), torch.empty_like(cells)
     rows = max(1, limits_of(gates.device).step_numbers // gates.size(1))  # few rows stay in a CPU's cache
