@@ -81,13 +81,19 @@ _OF_TRANSLATIONS = ("source_text", "languages", "source_prefix")
 _AROUND = ("sentence_start", "sentence_end", "prompt")
 _OF_CHECKPOINTS = ("ensemble_weights", "dictionary", *_AROUND, "translation", *_OF_TRANSLATIONS)
 _IN_CONTEXT = ("context_sentences", "adapt", "neural_cache", "unigram_cache")
-_CALLED = {"kenlm": "an ARPA or KenLM file", "mixture": "a mixture: give it to its LMs", "translation": "a translation model: leave it out"}
+_CALLED = {
+    "kenlm": "an ARPA or KenLM file",
+    "mixture": "a mixture: give it to its LMs",
+    "translation": "a translation model: leave it out",
+    "loaded": "an LM that is loaded already: give it to load_lm",
+}
 NOT_OF = {
     "kenlm": _OF_CHECKPOINTS,
     "mixture": (*_OF_CHECKPOINTS, *_IN_CONTEXT, "temperature"),
     "translation": (*_IN_CONTEXT, "temperature", *_AROUND),
+    "loaded": tuple(name for name in _OF_CHECKPOINTS if name != "source_text"),
 }
-"""The attributes that an LMSpec with ``kenlm``, ``mixture`` or ``translation`` does not have."""
+"""The attributes that an LMSpec with ``kenlm``, ``mixture``, ``translation``, or ``loaded`` and no files, does not have."""
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
@@ -167,8 +173,9 @@ class LMSpec:
             raise InputError(f"loaded is {self.loaded!r:.60}, expected a Scorer")
         if self.loaded is not None and self.loaded.name != self.name:
             object.__setattr__(self, "loaded", _renamed(self.loaded, self.name))
+        kinds = given.keys() - ({"loaded"} if self.checkpoints or self.kenlm else {})  # files and options say how it was loaded
         for kind, refused in NOT_OF.items():
-            if kind in given and (wrong := [name for name in refused if name in given]):
+            if kind in kinds and (wrong := [name for name in refused if name in given]):
                 raise InputError(f"{wrong[0]} is not for {_CALLED[kind]}")
         if self.translates_back and self.oov != UNK:
             raise InputError("oov is not for a reverse translation model, which scores the source: leave it out, and tune again")

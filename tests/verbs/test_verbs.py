@@ -137,6 +137,9 @@ def test_an_lm_that_is_an_object_has_the_name_that_it_is_given(folder):
         assert "short" in tuned.weights
     with pytest.raises(attlm.InputError, match="loaded is 'lm', expected a Scorer"):
         attlm.LMSpec("short", loaded="lm")
+    for option in ({"prompt": "Yes:"}, {"ensemble_weights": (1.0,)}, {"dictionary": "dict.txt"}, {"translation": "forward"}):
+        with pytest.raises(attlm.InputError, match=f"{next(iter(option))} is not for an LM that is loaded already: give it to load_lm"):
+            attlm.LMSpec("short", loaded=FewestLetters(), **option)
 
 
 def test_perplexities_and_mixtures(folder):
