@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 import torch
-from fairseq import utils
 from fairseq.criterions import FairseqCriterion
-from fairseq.data import Dictionary, data_utils, iterators
+from fairseq.data import Dictionary, iterators
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
@@ -32,9 +31,11 @@ from attlm_fairseq.modules.memory import PointerReader
 from attlm_fairseq.tasks._absent import counting_nothing, is_absent
 from attlm_fairseq.tasks._adam_on_cpus import fused_update, has_fused_update
 from attlm_fairseq.tasks._averaging import WeightAverage, copy_to_masters
+from attlm_fairseq.tasks._beginning import checkpoint_to_begin_with, checkpoint_to_resume, require_files
+from attlm_fairseq.tasks._data_folder import path_of_split, read_dictionary, read_lines
+from attlm_fairseq.tasks._generation import continuations, refuse_typed_symbols, refuse_unused_lm
 from attlm_fairseq.tasks._resuming import changes, load_patience_dict, patience_dict, world_size
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
-from attlm_fairseq.tasks._special_words import refuse_other_words, special_word
 from attlm_fairseq.tasks._training_options import TrainingOptions, refuse_metric, refuse_options
 
 logger = logging.getLogger(__name__)
@@ -93,16 +94,7 @@ class SentenceResetLMTask(FairseqTask):
 
     @classmethod
     def setup_task(cls, cfg: FairseqDataclass, **unused: Any) -> "SentenceResetLMTask":
-        if not cfg.data:
-            raise InputError("no data folder given; name the folder written by fairseq-preprocess --only-source")
-        path = Path(utils.split_paths(cfg.data)[0]) / "dict.txt"
-        if not path.is_file():
-            raise InputError(
-                "there is no dict.txt; write the folder with fairseq-preprocess --only-source --destdir (for --lm-path: copy the LM's "
-                "dict.txt here, or decode with --task translation_with_lm --lms, which finds it)",
-                path=path.parent,
-            )
-        return cls(cfg, read_dictionary(path, utils.split_paths(cfg.data)[1:]))
+        return cls(cfg, read_dictionary(cfg.data))
 
     def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> BaseFairseqModel:
         self.trains = not from_checkpoint
@@ -111,7 +103,7 @@ class SentenceResetLMTask(FairseqTask):
             default = PointerReader.defaults["pointer_loss"]
             given = getattr(cfg, "pointer_loss", default)
             self._pointer_loss = 0.0 if given == default else given
-            self.require_files()
+            require_files(self.cfg)
             self.compare_dictionaries()
         model = super().build_model(cfg, from_checkpoint)
         self.of_this_package = isinstance(model, MemoryLanguageModel)
@@ -126,7 +118,7 @@ class SentenceResetLMTask(FairseqTask):
             model.decoder.model.init_output_bias(self.word_counts())
         # a checkpoint that is loaded has its weights already, and the file that it once began from may be gone
         if not from_checkpoint and (begin := getattr(cfg, "init_from", None)):
-            resumed = self.checkpoint_to_resume()
+            resumed = checkpoint_to_resume(self.cfg)
             if resumed.is_file():  # fairseq takes all weights from it
                 logger.info(f"not initialised from {begin}: the weights are those of {resumed}, which is resumed")
             else:
@@ -191,24 +183,10 @@ class SentenceResetLMTask(FairseqTask):
             )
         self._loaded = state_dict
 
-    def require_files(self) -> None:
-        """Raise InputError if a checkpoint to begin with is missing: fairseq would train a new model and overwrite those in --save-dir."""
-        resumed = self.checkpoint_to_resume()
-        if self.cfg.restore_file != "checkpoint_last.pt":
-            if not resumed.is_file() and resumed.absolute() != Path(self.cfg.save_dir, resumed.name).absolute():  # not yet there
-                raise InputError(f"there is no such file; correct --restore-file {self.cfg.restore_file}, or leave it out", path=resumed)
-        elif not resumed.is_file():  # a first start
-            for option in ("continue_once", "finetune_from_model"):
-                if (named := getattr(self.cfg, option)) and not Path(named).is_file():
-                    raise InputError(f"there is no such file; correct --{option.replace('_', '-')}, or leave it out", path=named)
-
     def compare_dictionaries(self) -> None:
-        """Raise InputError if fairseq-train would resume a checkpoint of another dictionary; fairseq does not check this."""
-        others = [self.cfg.continue_once, self.cfg.finetune_from_model]
-        for path in (self.checkpoint_to_resume(), *(Path(other) for other in others if other)):
-            if path.is_file():
-                self.load_state_dict(read_plain_data(path).get("task_state") or {})
-                return
+        """Raise InputError if fairseq-train would begin with a checkpoint of another dictionary; fairseq does not check this."""
+        if path := checkpoint_to_begin_with(self.cfg):
+            self.load_state_dict(read_plain_data(path).get("task_state") or {})
 
     def word_counts(self) -> Tensor:
         """Return how often each symbol is predicted in training (V,), counted in at most ``COUNTED_LINES`` lines."""
@@ -218,13 +196,6 @@ class SentenceResetLMTask(FairseqTask):
         while some := list(islice(targets, 10_000)):
             counts += torch.cat(some).bincount(minlength=len(counts))
         return counts
-
-    def checkpoint_to_resume(self) -> Path:
-        """Return the path of the checkpoint that fairseq-train would resume, by the rule of ``checkpoint_utils.load_checkpoint``."""
-        suffix = f"{self.cfg.checkpoint_suffix}.pt"
-        if self.cfg.restore_file == "checkpoint_last.pt":  # by default the save folder's; any other name is a path
-            return Path(self.cfg.save_dir, f"checkpoint_last{suffix}")
-        return Path(self.cfg.restore_file.replace(".pt", suffix))
 
     def load_dataset(self, split: str, combine: bool = False, epoch: int = 1, **kwargs: Any) -> None:
         """Load a split. Sentences are cut only if fairseq's trainer loads its training data."""
@@ -252,23 +223,8 @@ class SentenceResetLMTask(FairseqTask):
 
     def read_lines(self, split: str, combine: bool, epoch: int) -> tuple[Any, Path]:
         """Return the indexed lines of a split and their path. Raises InputError if there are none."""
-        paths = utils.split_paths(self.cfg.data)
-        path = Path(paths[(epoch - 1) % len(paths)]) / split
-        binary = path.with_name(f"{split}.bin")
-        if binary.is_file() and not binary.stat().st_size:  # numpy cannot map an empty file
-            raise InputError("the split is empty; preprocess a text with at least one line", path=path)
-        try:
-            lines = data_utils.load_indexed_dataset(str(path), self.dictionary, self.cfg.dataset_impl, combine=combine)
-        except Exception as error:  # of a file that is cut short, fairseq and numpy raise almost anything
-            raise InputError(
-                f"cannot be read ({' '.join(str(error).split())}): is it cut short? Preprocess the text again", path=path
-            ) from None
-        if lines is None:
-            raise InputError(f"there is no split {split!r}; preprocess it, or name another with the subset options", path=path.parent)
-        if lines.supports_prefetch:  # --dataset-impl cached: nothing can be read before
-            lines.prefetch(range(len(lines)))
-        refuse_other_words(lines, len(self.dictionary), str(path))
-        return lines, path
+        path = path_of_split(self.cfg.data, split, epoch)
+        return read_lines(path, self.dictionary, self.cfg.dataset_impl, combine), path
 
     def get_batch_iterator(
         self,
@@ -463,23 +419,14 @@ class SentenceResetLMTask(FairseqTask):
 
     def build_dataset_for_inference(self, src_tokens: list[Tensor], src_lengths: list[int], **unused: Any) -> SentenceDataset:
         """Return lines typed into fairseq-interactive as prefixes to continue. Raises InputError if one has special symbols."""
-        for line in src_tokens:
-            if word := special_word(line):
-                text = " ".join(self.dictionary[int(token)] for token in line[:-1])
-                raise InputError(
-                    f"found the word {word!r}, which fairseq keeps for itself, in the line {text!r}, as it was read: leave it out or "
-                    "write it otherwise"
-                )
+        refuse_typed_symbols(src_tokens, self.dictionary)
         return SentenceDataset(src_tokens, src_lengths, self.dictionary, "standard input")
 
     def build_generator(
         self, models: list, args: Any, seq_gen_cls: Any = None, extra_gen_cls_kwargs: Optional[dict] = None, *rest: Any, **options: Any
     ) -> Any:
         """Return fairseq's generator. Raises InputError for a language model to add that fairseq-interactive does not load."""
-        if getattr(args, "lm_path", None) and not (extra_gen_cls_kwargs or {}).get("lm_model"):
-            raise InputError(
-                "--lm-path has no effect in fairseq-interactive with --task sentence_reset_lm: use fairseq-generate, or leave it out"
-            )
+        refuse_unused_lm(args, extra_gen_cls_kwargs)
         return super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, *rest, **options)
 
     def inference_step(
@@ -493,14 +440,7 @@ class SentenceResetLMTask(FairseqTask):
         """Continue the given prefixes (B, T): the sentence itself, or as much of it as fairseq-generate --prefix-size says."""
         if constraints is not None:
             raise InputError("constrained decoding is not supported by --task sentence_reset_lm")
-        if prefix_tokens is not None and prefix_tokens.size(1) and (prefix_tokens[:, 0] == self.dictionary.eos()).any():
-            raise InputError("--prefix-size: a blank line has no words to begin with: give --blank-lines skip")  # fairseq's search fails
-        with torch.no_grad():
-            if prefix_tokens is None:
-                prefix_tokens = sample["net_input"]["src_tokens"][:, 1:]  # without the </s> that starts every sentence
-            if prefix_tokens.size(1) == 0:
-                prefix_tokens = None
-            return generator.generate(models, sample, prefix_tokens=prefix_tokens, bos_token=self.dictionary.eos())
+        return continuations(generator, models, sample, prefix_tokens, self.dictionary.eos())
 
     def max_positions(self) -> None:
         """Return None: there is no limit."""
@@ -513,24 +453,6 @@ class SentenceResetLMTask(FairseqTask):
     @property
     def target_dictionary(self) -> Dictionary:
         return self.dictionary
-
-
-def read_dictionary(path: Path, other_parts: Sequence[str]) -> Dictionary:
-    """Read ``dict.txt`` of the first part of the data. Raises InputError if it is damaged, or a later part has another one."""
-    try:
-        dictionary = Dictionary.load(str(path))
-        content = path.read_bytes()
-    except Exception as error:  # fairseq raises almost anything
-        raise InputError(f"is no dictionary of fairseq-preprocess: {' '.join(str(error).split())}", path=path) from None
-    if len(dictionary) == dictionary.nspecial:
-        raise InputError("has no words; preprocess the text again", path=path)
-    for part in other_parts:
-        other = Path(part, "dict.txt")
-        if not other.parent.is_dir():
-            raise InputError("there is no such folder; correct the data folders, joined by ':'", path=other.parent)
-        if other.is_file() and other.read_bytes() != content and Dictionary.load(str(other)).symbols != dictionary.symbols:
-            raise InputError(f"is another dictionary than {path}; preprocess each part of the data with --srcdict {path}", path=other)
-    return dictionary
 
 
 def perplexity(nll: Any) -> float:

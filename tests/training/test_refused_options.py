@@ -22,6 +22,7 @@ from omegaconf import OmegaConf
 from attlm_fairseq import plugin
 from attlm_fairseq.checkpoints.reading import FINGERPRINT, load_model
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.tasks._beginning import checkpoint_to_resume
 from attlm_fairseq.tasks._training_options import refuse_options
 from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMConfig, SentenceResetLMTask
 
@@ -355,8 +356,7 @@ def test_the_checkpoint_to_resume_is_the_one_that_fairseq_loads(suffix, restored
         checkpoint_suffix=suffix, load_checkpoint=load_checkpoint, get_train_iterator=MagicMock(), lr_step=lambda epoch: None
     )
     checkpoint_utils.load_checkpoint(OmegaConf.structured(CheckpointConfig(**options)), trainer)
-    task = SentenceResetLMTask(SentenceResetLMConfig(**options), None)
-    assert asked == [task.checkpoint_to_resume()]
+    assert asked == [checkpoint_to_resume(SentenceResetLMConfig(**options))]
 
 
 def test_finetuning_another_model(data, trained, tmp_path):

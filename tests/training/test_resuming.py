@@ -12,6 +12,7 @@ from fairseq.data import Dictionary
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.tasks import _resuming
 from attlm_fairseq.tasks._absent import absent_batch
+from attlm_fairseq.tasks._beginning import require_files
 from attlm_fairseq.tasks._document_dataset import DocumentDataset
 from attlm_fairseq.tasks.document_reset_lm import DocumentResetLMConfig, DocumentResetLMTask
 from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMConfig, SentenceResetLMTask
@@ -111,9 +112,9 @@ def test_the_seed_does_not_change_the_order_of_the_corpus(caplog):
 def test_the_checkpoint_that_a_run_began_with_may_be_gone_when_it_is_resumed(tmp_path, option):
     task = make_task(**{**FIRST_START, "save_dir": str(tmp_path), option: "gone.pt"})
     with pytest.raises(InputError, match=f"gone.pt: there is no such file; correct --{option.replace('_', '-')}"):
-        task.require_files()
+        require_files(task.cfg)
     (tmp_path / "checkpoint_last.pt").touch()
-    task.require_files()
+    require_files(task.cfg)
 
 
 @pytest.mark.parametrize("option", ["continue_once", "finetune_from_model"])
