@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import re
+import resource
 from collections.abc import Iterable, Mapping, Sequence, Set, Sized
 from numbers import Integral
 from typing import cast
@@ -74,6 +76,15 @@ def not_a_word(word: object) -> InputError:
 def beginning(sentence: Sequence[str]) -> str:
     """Return the first words of a sentence in quotes, by which a user finds it."""
     return repr(" ".join([*sentence[:SHOWN_WORDS], *([".."] if len(sentence) > SHOWN_WORDS else [])]))
+
+
+def reason_of(error: OSError | ValueError) -> str:
+    """Return why a file cannot be used, and what to do if the system allows no more open files."""
+    reason = str(getattr(error, "strerror", error))
+    if getattr(error, "errno", None) != errno.EMFILE:
+        return reason
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return f"{reason}: the system allows {allowed}; ask for more (`ulimit -n`), or use a format with one file, such as jsonl"
 
 
 class InputError(Exception):

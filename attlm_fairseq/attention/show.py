@@ -20,7 +20,8 @@ from attlm_fairseq.attention.weights import SentenceAttention, require_weights, 
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.errors import InputError, require_utf8
-from attlm_fairseq.files import TextSource, whole_file
+from attlm_fairseq.files.reading import TextSource
+from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import SentenceScore

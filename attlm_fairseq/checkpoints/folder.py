@@ -20,7 +20,7 @@ from torch import Tensor
 
 from attlm_fairseq.checkpoints.vocabulary import SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import sha256
+from attlm_fairseq.files.hashes import sha256
 
 FORMAT = "attlm language model"
 VERSION = 1

@@ -20,7 +20,7 @@ from attlm_fairseq import extensions, magic
 from attlm_fairseq.checkpoints.folder import StoredModel, read_model_folder
 from attlm_fairseq.checkpoints.vocabulary import PAD, Vocabulary, fingerprint, fingerprint_numbers
 from attlm_fairseq.errors import InputError, NoDictionaryError
-from attlm_fairseq.files import sha256
+from attlm_fairseq.files.hashes import sha256
 from attlm_fairseq.forks import one_thread_in_forks
 from attlm_fairseq.modules.families import FAMILIES, build_language_model, family_of
 from attlm_fairseq.modules.language_model import LanguageModel

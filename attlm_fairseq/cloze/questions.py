@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from attlm_fairseq.errors import InputError, require_several
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 
 BLANK = "XXXXX"
 EXPECTED = f"a sentence with {BLANK}, tab, answer, tab, tab, candidates joined by |"

@@ -19,7 +19,7 @@ from attlm_fairseq.checkpoints.reading import TrainedModel, load_model, read_che
 from attlm_fairseq.checkpoints.vocabulary import EOS, REPEATS, UNK
 from attlm_fairseq.decoding.cache import SharedByCopies
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import whole_folder
+from attlm_fairseq.files.folders import whole_folder
 from attlm_fairseq.modules.kernels.low_precision_steps import stepping_model
 from attlm_fairseq.modules.kernels.torch_settings import full_float32
 from attlm_fairseq.modules.state import LanguageModelState

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import NbestFolderFormat, find_format, format_of, open_nbest
 from attlm_fairseq.nbest.formats.ctm import CtmFormat, recordings

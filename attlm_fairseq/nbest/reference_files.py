@@ -16,7 +16,7 @@ from itertools import zip_longest
 from operator import itemgetter
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import format_of, keys
 from attlm_fairseq.nbest.formats.ctm import NUMBER, CtmFormat, recordings

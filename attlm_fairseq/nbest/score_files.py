@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.nbest.features.combination import MAX_ABSOLUTE
 from attlm_fairseq.nbest.formats.lines import number
 from attlm_fairseq.nbest.nbest_list import NbestList

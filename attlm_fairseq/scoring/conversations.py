@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, cast, get_args
 import numpy as np
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.text.one_form import in_one_form
 
 SIDE_BY_SIDE = 32  # conversations scored together; fixed, so that scores do not depend on devices or the order of a file

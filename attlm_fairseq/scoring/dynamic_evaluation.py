@@ -28,7 +28,8 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import EOS, UNK
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import sha256, whole_file
+from attlm_fairseq.files.hashes import sha256
+from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.modules.kernels.torch_settings import full_float32, without_cudnn
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.state import LanguageModelState

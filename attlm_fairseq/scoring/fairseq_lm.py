@@ -12,7 +12,7 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.reading import find_dictionary
 from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, UNK, Vocabulary, fingerprint
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import FileHash
+from attlm_fairseq.files.hashes import FileHash
 from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.fairseq_models import load_models, read_options, task_option

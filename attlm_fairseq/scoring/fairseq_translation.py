@@ -18,7 +18,7 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.reading import data_folders, find_dictionary
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, UNK, Vocabulary, fingerprint
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import FileHash
+from attlm_fairseq.files.hashes import FileHash
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.fairseq_models import load_models, read_options, task_option
 from attlm_fairseq.scoring.translation import Pair, Prefixes, TranslationModel, layer_sizes

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from attlm_fairseq.checkpoints.reading import check_finite
 from attlm_fairseq.errors import InputError, beginning, require_words
-from attlm_fairseq.files import FileHash
+from attlm_fairseq.files.hashes import FileHash
 from attlm_fairseq.forks import one_thread_in_forks
 from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.one_at_a_time import LOADING

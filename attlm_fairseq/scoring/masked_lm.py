@@ -17,7 +17,7 @@ import torch
 
 from attlm_fairseq.batching import padded_batches
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import FileHash
+from attlm_fairseq.files.hashes import FileHash
 from attlm_fairseq.modules.kernels.torch_settings import full_float32
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError, require_whole_number
-from attlm_fairseq.files import TextSource, own_folder, remove_left_behind
+from attlm_fairseq.files.folders import own_folder, remove_left_behind
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.scoring.kenlm_files import gist, read_ngram_counts
 from attlm_fairseq.scoring.kenlm_programs import find_program
 from attlm_fairseq.scoring.text_file import read_lines

@@ -9,7 +9,7 @@ from itertools import chain, count, islice, repeat
 
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.scoring.context import SENTENCES_AT_ONCE, in_order, stretches
 from attlm_fairseq.scoring.conversations import ContextSpec

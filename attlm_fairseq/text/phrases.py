@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.text.unspaced import WITHOUT_SPACES
 
 MAX_PHRASES = 50_000

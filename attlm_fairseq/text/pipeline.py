@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import sha256
+from attlm_fairseq.files.hashes import sha256
 from attlm_fairseq.messages import note
 from attlm_fairseq.text.steps import KINDS, StepKind, TextFunction, tokenized_languages
 

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Literal
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.one_at_a_time import LOADING
 from attlm_fairseq.text.subwords import JOINED_STYLES, join_subwords
 from attlm_fairseq.text.symbols import encodable

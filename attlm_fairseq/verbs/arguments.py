@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Any, TypeAlias, TypeGuard
 
 from attlm_fairseq.errors import InputError, require_type, shown
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.nbest.formats import format_of
 from attlm_fairseq.numeric import is_finite, is_number
 

@@ -13,7 +13,7 @@ import numpy as np
 from attlm_fairseq.cloze.blanking import BlankingOptions, blank_words
 from attlm_fairseq.cloze.questions import ClozeQuestion, read_questions
 from attlm_fairseq.errors import InputError, require_type, require_whole_number
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.nbest.features.combination import log_linear
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.evaluation import Row, compare

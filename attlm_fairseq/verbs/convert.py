@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError, require_type
-from attlm_fairseq.files import is_stream
+from attlm_fairseq.files.writing import is_stream
 from attlm_fairseq.nbest import formats
 from attlm_fairseq.nbest.formats import ONE_BEST, Holds, NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.formats.as_read import as_new

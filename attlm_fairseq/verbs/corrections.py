@@ -10,7 +10,7 @@ from os import fspath
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError, require_type, require_whole_number
-from attlm_fairseq.files import refuse_filled, whole_folder
+from attlm_fairseq.files.folders import refuse_filled, whole_folder
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections import learn_corrections as learn

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attlm_fairseq.errors import InputError, require_whole_number
-from attlm_fairseq.files import whole_file
+from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.corrections import warn_of_part
 from attlm_fairseq.nbest.fingerprints import COMMON_SHARE, LEARNED_SHARE

@@ -9,7 +9,7 @@ from pathlib import Path
 from attlm_fairseq.checkpoints.export import write_checkpoint_folder
 from attlm_fairseq.checkpoints.reading import load_model, read_checkpoint
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import refuse_filled
+from attlm_fairseq.files.folders import refuse_filled
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.perplexity import PerplexityCounter

@@ -14,7 +14,8 @@ import numpy as np
 
 from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError, require_whole_number
-from attlm_fairseq.files import TextSource, is_stream, shown_output
+from attlm_fairseq.files.reading import TextSource
+from attlm_fairseq.files.writing import is_stream, shown_output
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import context_to_write, note_kept_context, write_config

@@ -14,7 +14,7 @@ import numpy as np
 
 from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import shown_output
+from attlm_fairseq.files.writing import shown_output
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.exposure import SAMPLE
 from attlm_fairseq.nbest.features.lm_features import all_features

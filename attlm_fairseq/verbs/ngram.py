@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.clauses import takes_clauses
 from attlm_fairseq.scoring import ngram_estimation

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from attlm_fairseq import __version__
-from attlm_fairseq.files import whole_file
+from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.report.report import Report, ReportBuilder

@@ -22,7 +22,8 @@ from types import ModuleType
 from typing import Any
 
 from attlm_fairseq.errors import InputError, InputWarning
-from attlm_fairseq.files import sha256, sha256_of_folder, whole_file
+from attlm_fairseq.files.hashes import sha256, sha256_of_folder
+from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.messages import collected, note
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.run.config import RunConfig

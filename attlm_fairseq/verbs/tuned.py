@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import shown_output
+from attlm_fairseq.files.writing import shown_output
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.metrics import Metric

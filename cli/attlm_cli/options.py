@@ -14,7 +14,7 @@ import cloup
 
 from attlm_cli.types import GROUPS, METRIC, STEPS
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import STANDARD_OUTPUT
+from attlm_fairseq.files.writing import STANDARD_OUTPUT
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.numbers import LANGUAGE
 from attlm_fairseq.nbest.decision.decision import EXTERNAL_RULE

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attlm_fairseq.errors import TURNS, UnknownFormatError, visible
-from attlm_fairseq.files import STANDARD_OUTPUT
+from attlm_fairseq.files.writing import STANDARD_OUTPUT
 from attlm_fairseq.messages import LOGGER
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import is_stream
+from attlm_fairseq.files.writing import is_stream
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.rescore import RescoreOutput

@@ -23,7 +23,7 @@ from attlm_fairseq.checkpoints.folder import read_model_folder
 from attlm_fairseq.checkpoints.reading import load_model
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import sha256
+from attlm_fairseq.files.hashes import sha256
 from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.modules.state import Carried
 from attlm_fairseq.scoring.neural import NeuralScorer

@@ -12,7 +12,7 @@ import attlm_fairseq as attlm
 from attlm_cli import printing
 from attlm_cli.overwriting import files_of
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import whole_file
+from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config

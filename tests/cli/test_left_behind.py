@@ -13,13 +13,14 @@ import pytest
 from cli_runs import refused
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import own_folder, remove_left_behind, whole_file, whole_folder
+from attlm_fairseq.files.folders import own_folder, remove_left_behind, whole_folder
+from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.scoring.ngram_estimation import TEMPORARY, NgramOptions, estimate_ngram
 
 HOLDING = """
 import sys, time
 from pathlib import Path
-from attlm_fairseq.files import own_folder
+from attlm_fairseq.files.folders import own_folder
 
 with own_folder(Path(sys.argv[1]), "x") as folder:
     (folder / "part").write_text("much")

@@ -29,7 +29,7 @@ from attlm_fairseq.checkpoints.reading import load_model
 from attlm_fairseq.checkpoints.vocabulary import Vocabulary
 from attlm_fairseq.cloze.questions import read_questions
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.nbest.formats import open_nbest, write_nbest
 from attlm_fairseq.nbest.reference_files import read_references
 from attlm_fairseq.nbest.references import attach_references

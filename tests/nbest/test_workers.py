@@ -26,7 +26,7 @@ from lm_files import write_checkpoint
 import attlm_fairseq as attlm
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import whole_file
+from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.decision.decision import decide
 from attlm_fairseq.nbest.nbest_list import NbestList

@@ -13,7 +13,7 @@ ARCHITECTURE = PACKAGE.parent / "docs" / "architecture.md"
 # A folder may import those before it in this order. Modules of the package itself, such as `errors.py`, import no folder;
 # only `plugin.py` does, to register the tasks.
 ORDER = (
-    *("text", "modules", "checkpoints", "scoring", "decoding", "models", "criterions", "tasks"),
+    *("files", "text", "modules", "checkpoints", "scoring", "decoding", "models", "criterions", "tasks"),
     *("nbest", "cloze", "attention", "verbs"),
 )
 

@@ -16,7 +16,7 @@ from scorers import KINDS, WORDS, make_scorer
 import attlm_fairseq as attlm
 from attlm_fairseq.cloze.questions import BLANK, read_questions
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 
 QUESTION = "1 the cat sat\n2 a dog ran\n3 the XXXXX ran on a mat\tdog\t\tcat|dog|mat\n"

@@ -25,7 +25,7 @@ from attlm_fairseq.decoding.look_ahead_word_lm import LookAheadWordLM
 from attlm_fairseq.decoding.pyctcdecode import PyctcdecodeLM
 from attlm_fairseq.decoding.token_fusion import TokenFusion
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import sha256
+from attlm_fairseq.files.hashes import sha256
 from attlm_fairseq.messages import collected, note
 from attlm_fairseq.nbest.run.config_file import read_config, write_config
 from attlm_fairseq.scoring.kenlm import KenLMScorer

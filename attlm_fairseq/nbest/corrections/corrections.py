@@ -18,7 +18,8 @@ import numpy as np
 from attlm_fairseq import magic
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError, require_whole_number
-from attlm_fairseq.files import is_stream, sha256, whole_file
+from attlm_fairseq.files.hashes import sha256
+from attlm_fairseq.files.writing import is_stream, whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS, AlignedPair, align_list
 from attlm_fairseq.nbest.corrections.corrector import CORRECTOR, Corrector

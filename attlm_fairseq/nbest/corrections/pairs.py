@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import whole_folder
+from attlm_fairseq.files.folders import whole_folder
 from attlm_fairseq.nbest.corrections.alignment import bounded, closest_reference, unbounded
 from attlm_fairseq.nbest.fingerprints import same_utterance
 from attlm_fairseq.nbest.nbest_list import NbestList

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import is_stream, sha256, sha256_of_folder
+from attlm_fairseq.files.hashes import sha256, sha256_of_folder
+from attlm_fairseq.files.writing import is_stream
 from attlm_fairseq.nbest.corrections.corrections import Corrections, note_jackknifed, without_table
 from attlm_fairseq.nbest.corrections.corrector import Corrector
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES

@@ -23,7 +23,8 @@ from os.path import relpath
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource, is_stream, whole_file
+from attlm_fairseq.files.reading import TextSource
+from attlm_fairseq.files.writing import is_stream, whole_file
 from attlm_fairseq.nbest.corrections.alignment import BEGIN, END
 from attlm_fairseq.nbest.corrections.letters import LetterChannel
 from attlm_fairseq.nbest.corrections.numbers import LANGUAGE, WAYS, NumberChannel, check_language, is_row, number_words

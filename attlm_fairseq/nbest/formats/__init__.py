@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attlm_fairseq import extensions
 from attlm_fairseq.errors import InputError, UnknownFormatError, shown
-from attlm_fairseq.files import ByteSource, TextSource, is_stream, whole_file, whole_folder
+from attlm_fairseq.files.folders import whole_folder
+from attlm_fairseq.files.reading import ByteSource, TextSource
+from attlm_fairseq.files.writing import is_stream, whole_file
 from attlm_fairseq.nbest.formats.as_read import all_current, has_changed
 from attlm_fairseq.nbest.formats.ctm import CtmFormat
 from attlm_fairseq.nbest.formats.espnet import EspnetFolder

@@ -9,7 +9,8 @@ from operator import attrgetter
 from typing import NamedTuple, TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource, whole_file
+from attlm_fairseq.files.reading import TextSource
+from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.lines import (
     SeenIds,

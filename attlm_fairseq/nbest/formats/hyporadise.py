@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputWarning
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.as_read import is_expanded
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.nbest.formats.lines import SeenIds, numbered, own_text, quoted, text_of_hypothesis, write_lines
 from attlm_fairseq.nbest.formats.protocol import NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from attlm_fairseq.batching import peeked
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.as_read import is_expanded

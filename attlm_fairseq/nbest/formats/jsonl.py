@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.as_read import is_expanded
 from attlm_fairseq.nbest.formats.json_edits import confidences

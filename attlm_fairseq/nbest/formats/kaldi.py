@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource, head_of
+from attlm_fairseq.files.reading import TextSource, head_of
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.keyed import KeyedLine, Table, TableWriter, file_name, parse_keyed, require_key, tables_beside
 from attlm_fairseq.nbest.formats.lines import (

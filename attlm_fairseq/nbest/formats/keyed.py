@@ -9,7 +9,8 @@ from pathlib import Path
 from types import TracebackType
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource, file_inside, head_of
+from attlm_fairseq.files.folders import file_inside
+from attlm_fairseq.files.reading import TextSource, head_of
 from attlm_fairseq.nbest.formats.lines import WholeLines, quoted, split_end
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError, visible
-from attlm_fairseq.files import HEAD, TextSource
+from attlm_fairseq.files.reading import HEAD, TextSource
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 

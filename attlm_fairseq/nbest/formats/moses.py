@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import CARRIAGE_RETURNS, TextSource
+from attlm_fairseq.files.reading import CARRIAGE_RETURNS, TextSource
 from attlm_fairseq.nbest.formats.lines import (
     fresh_names,
     grouped,

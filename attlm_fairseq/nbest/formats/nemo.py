@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
     fresh_names,

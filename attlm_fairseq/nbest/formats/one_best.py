@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from attlm_fairseq.files import whole_file
+from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.lines import one_line, quoted, writable
 from attlm_fairseq.nbest.nbest_list import NbestList

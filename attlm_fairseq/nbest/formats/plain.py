@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.nbest.formats.lines import grouped, numbered, one_line, quoted, split_end, text_of, write_lines
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList

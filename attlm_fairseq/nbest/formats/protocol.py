@@ -11,7 +11,7 @@ from typing import ClassVar, TextIO, TypeVar
 
 from attlm_fairseq import extensions
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.nbest.formats.as_read import current, remembered
 from attlm_fairseq.nbest.formats.lines import writable
 from attlm_fairseq.nbest.nbest_list import NbestList

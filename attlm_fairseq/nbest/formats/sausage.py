@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import file_inside, whole_folder
+from attlm_fairseq.files.folders import file_inside, whole_folder
 from attlm_fairseq.nbest.formats.lines import file_of_id, writable
 from attlm_fairseq.nbest.nbest_list import NbestList, Sausage
 

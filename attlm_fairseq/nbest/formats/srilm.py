@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import STDIN, TextSource, file_inside, head_of
+from attlm_fairseq.files.folders import file_inside
+from attlm_fairseq.files.reading import STDIN, TextSource, head_of
 from attlm_fairseq.nbest.formats.keyed import file_name
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,

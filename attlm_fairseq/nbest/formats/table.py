@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import ClassVar, TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.as_read import is_expanded

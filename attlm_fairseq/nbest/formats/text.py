@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TextIO, cast
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.lines import numbered, own_text, split_end, text_of_hypothesis, write_lines
 from attlm_fairseq.nbest.formats.protocol import NbestFormat

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import BinaryIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import ByteSource, TextSource
+from attlm_fairseq.files.reading import ByteSource, TextSource
 from attlm_fairseq.nbest.formats.lines import number, quoted
 from attlm_fairseq.nbest.lattices.labels import EPSILON, fields_of, labels_of, put_words, texts_among, word_of
 from attlm_fairseq.nbest.lattices.lattice import MAX_STATES, Arc, Lattice

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.nbest.formats.lines import quoted
 from attlm_fairseq.nbest.lattices.lattice import Lattice
 from attlm_fairseq.numeric import whole_number

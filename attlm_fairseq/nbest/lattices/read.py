@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import ByteSource, TextSource
+from attlm_fairseq.files.reading import ByteSource, TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.lattices import kaldi, slf
 from attlm_fairseq.nbest.lattices.lattice import Lattice

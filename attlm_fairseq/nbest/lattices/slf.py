@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import PurePath
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import STDIN, TextSource
+from attlm_fairseq.files.reading import STDIN, TextSource
 from attlm_fairseq.nbest.formats.lines import number, quoted
 from attlm_fairseq.nbest.lattices.labels import put_words
 from attlm_fairseq.nbest.lattices.lattice import WORDS, Arc, Lattice

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import is_stream, whole_file
+from attlm_fairseq.files.writing import is_stream, whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.confidence import Confidence

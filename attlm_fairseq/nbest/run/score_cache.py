@@ -23,7 +23,7 @@ from typing import Any
 
 from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError, InUseError
-from attlm_fairseq.files import is_stream
+from attlm_fairseq.files.writing import is_stream
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScores, Margin

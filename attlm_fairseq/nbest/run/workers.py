@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import state_of
+from attlm_fairseq.files.hashes import state_of
 from attlm_fairseq.nbest.corrections.corrections import Corrections, in_batches
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.nbest_list import NbestList

@@ -19,7 +19,8 @@ import pytest
 from nbest_samples import ALL_SAMPLES, FAIRSEQ, HYPORADISE, JSONL, MLM, MOSES, GivenPieces, read
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import HEAD, NOT_WRITTEN, whole_file
+from attlm_fairseq.files.reading import HEAD
+from attlm_fairseq.files.writing import NOT_WRITTEN, whole_file
 from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.formats import FORMATS, ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
 from attlm_fairseq.nbest.formats.json_lists import ONE, framing_of
@@ -286,7 +287,7 @@ def test_what_has_no_name_but_the_shells_is_written_to():
 def test_standard_output_by_its_name_adds_to_a_file(tmp_path):
     """`-o /dev/stdout >> all`."""
     (tmp_path / "all").write_text("before\n")
-    program = "from attlm_fairseq.files import whole_file\nwith whole_file('/dev/stdout') as out: out.write('after\\n')"
+    program = "from attlm_fairseq.files.writing import whole_file\nwith whole_file('/dev/stdout') as out: out.write('after\\n')"
     with (tmp_path / "all").open("a") as out:
         subprocess.run([sys.executable, "-c", program], stdout=out, check=True)
     assert (tmp_path / "all").read_text() == "before\nafter\n"

@@ -13,7 +13,7 @@ import pytest
 from limits import limited
 
 from attlm_fairseq.errors import InputError, visible
-from attlm_fairseq.files import HEAD
+from attlm_fairseq.files.reading import HEAD
 from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.formats import FOLDER_FORMATS, open_nbest, write_nbest
 from attlm_fairseq.nbest.formats.sausage import write_sausages

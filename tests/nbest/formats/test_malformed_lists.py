@@ -6,7 +6,7 @@ import pytest
 from nbest_samples import FAIRSEQ, HYPORADISE_PRETTY, MOSES, NEMO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.nbest.formats import find_format, open_nbest
 
 GOOD = "0 ||| a ||| LM0= -1 ||| -2\n"

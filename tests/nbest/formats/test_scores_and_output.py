@@ -41,7 +41,7 @@ from nbest_samples import (
 
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.formats import find_format, format_of, open_nbest
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, Sausage, WordShare
