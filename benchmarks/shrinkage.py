@@ -19,7 +19,8 @@ import numpy as np
 
 from attlm_fairseq import TuneOptions, rescore, tune
 from attlm_fairseq.messages import collected
-from attlm_fairseq.nbest.metrics import corpus_score, make_metric
+from attlm_fairseq.nbest.metrics.making import make_metric
+from attlm_fairseq.nbest.metrics.metric import corpus_score
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 HYPOTHESES = 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attlm_fairseq.nbest.metrics import make_metric
+from attlm_fairseq.nbest.metrics.making import make_metric
 
 WER, BLEU = make_metric("wer"), make_metric("bleu")
 

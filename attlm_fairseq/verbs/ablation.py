@@ -9,7 +9,7 @@ from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
 from attlm_fairseq.nbest.corrections.expansion import SCORES
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.features.lm_features import differing_lms, is_lm_feature
-from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.metrics.metric import Metric
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare
 from attlm_fairseq.nbest.tuning.ablation import answers_without
 from attlm_fairseq.nbest.tuning.folds import MIN_FOLDS

@@ -11,7 +11,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.confidence import Confidence, words_of_pieces
 from attlm_fairseq.nbest.decision.decision import Decision, compared_text
 from attlm_fairseq.nbest.fingerprints import LEARNED_SHARE, known_share
-from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.metrics.metric import Metric
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.calibration import Calibration, JudgedWords, fit_confidence
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists

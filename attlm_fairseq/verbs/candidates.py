@@ -10,7 +10,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
 from attlm_fairseq.nbest.corrections.spec import expand_for_tuning
 from attlm_fairseq.nbest.corrections.written import WORD_BY_WORD
-from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.metrics.metric import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.tuning.folds import FOLDS

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from attlm_fairseq.errors import InputError, require_type, shown
 from attlm_fairseq.nbest.decision.decision import Decision
-from attlm_fairseq.nbest.metrics import Metric
-from attlm_fairseq.nbest.metrics import make_metric as metric_of_name
+from attlm_fairseq.nbest.metrics.making import make_metric as metric_of_name
+from attlm_fairseq.nbest.metrics.metric import Metric
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.nbest.run.lm_changes import LM_CHANGES

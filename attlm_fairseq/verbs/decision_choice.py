@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.decision import EXTERNAL_RULE, compared_text, loss_spaces, loss_tokenizer, option_of
-from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.metrics.metric import Metric
 from attlm_fairseq.nbest.run.config import RunConfig
 
 

@@ -16,7 +16,8 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.corrections import warn_of_part
 from attlm_fairseq.nbest.fingerprints import COMMON_SHARE, LEARNED_SHARE
 from attlm_fairseq.nbest.line_matching import By
-from attlm_fairseq.nbest.metrics import EditRate, Edits, Metric
+from attlm_fairseq.nbest.metrics.edit_rates import EditRate, Edits
+from attlm_fairseq.nbest.metrics.metric import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.references import without_unscored
 from attlm_fairseq.nbest.report.report import Report

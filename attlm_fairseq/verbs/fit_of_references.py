@@ -14,7 +14,9 @@ import numpy as np
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.clauses import takes_clauses
 from attlm_fairseq.nbest.corrections.expansion import CHANNEL
-from attlm_fairseq.nbest.metrics import CER, WER, EditRate, Metric, NgramMetric, corpus_score
+from attlm_fairseq.nbest.metrics.edit_rates import CER, WER, EditRate
+from attlm_fairseq.nbest.metrics.metric import Metric, corpus_score
+from attlm_fairseq.nbest.metrics.ngram_metrics import NgramMetric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, parse_steps
 from attlm_fairseq.text.subwords import SubwordMarks

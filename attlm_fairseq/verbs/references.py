@@ -10,8 +10,8 @@ from typing import TypeAlias, cast
 
 from attlm_fairseq.errors import InputError, require_type, shown
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.external_metric import with_source
 from attlm_fairseq.nbest.line_matching import By, check_by
+from attlm_fairseq.nbest.metrics.external import with_source
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.reference_files import read_references
 from attlm_fairseq.nbest.references import attach_references, is_ctm, silent_lists, with_known_references, with_silence

@@ -13,7 +13,7 @@ import numpy as np
 from attlm_fairseq import __version__
 from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.metrics.metric import Metric
 from attlm_fairseq.nbest.report.report import Report, ReportBuilder
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig

@@ -19,7 +19,10 @@ from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.features.lm_features import differing_lms, is_lm_feature
-from attlm_fairseq.nbest.metrics import BLEU, TER, WER, Metric
+from attlm_fairseq.nbest.metrics.edit_rates import WER
+from attlm_fairseq.nbest.metrics.metric import Metric
+from attlm_fairseq.nbest.metrics.ngram_metrics import BLEU
+from attlm_fairseq.nbest.metrics.sacrebleu_metric import TER
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig

@@ -21,8 +21,8 @@ from attlm_fairseq.nbest.decision.decision import Decision, compared_text, optio
 from attlm_fairseq.nbest.features.length import note_of_means
 from attlm_fairseq.nbest.features.lm_features import default_features, differing_lms, is_lm_feature
 from attlm_fairseq.nbest.fingerprints import fingerprint
-from attlm_fairseq.nbest.metric_spec import spec_of
-from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.metrics.metric import Metric
+from attlm_fairseq.nbest.metrics.spec import spec_of
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import TUNED_ON

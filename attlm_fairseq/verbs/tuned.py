@@ -10,7 +10,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.writing import shown_output
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.decision import Decision
-from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.metrics.metric import Metric
 from attlm_fairseq.nbest.report.report import Report
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import write_config

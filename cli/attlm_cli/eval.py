@@ -22,7 +22,7 @@ from attlm_cli.overwriting import check_files, files_of_groups, files_of_steps
 from attlm_cli.printing import echo_json, echo_table, hypotheses_bar, this_command
 from attlm_cli.run_options import run_options
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.metrics import EditRate
+from attlm_fairseq.nbest.metrics.edit_rates import EditRate
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.verbs.decision_choice import DecisionChoice

@@ -18,11 +18,12 @@ from attlm_fairseq.files.writing import STANDARD_OUTPUT
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.numbers import LANGUAGE
 from attlm_fairseq.nbest.decision.decision import EXTERNAL_RULE
-from attlm_fairseq.nbest.external_metric import PREFIX
 from attlm_fairseq.nbest.formats import OWN_NAMES
 from attlm_fairseq.nbest.line_matching import By
-from attlm_fairseq.nbest.metric_spec import UNNAMED, MetricSpec
-from attlm_fairseq.nbest.metrics import Metric, make_metric
+from attlm_fairseq.nbest.metrics.external import PREFIX
+from attlm_fairseq.nbest.metrics.making import make_metric
+from attlm_fairseq.nbest.metrics.metric import Metric
+from attlm_fairseq.nbest.metrics.spec import UNNAMED, MetricSpec
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config, unused
 from attlm_fairseq.scoring.compute import parse_device

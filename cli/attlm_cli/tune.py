@@ -31,7 +31,7 @@ from attlm_cli.printing import echo_json, echo_table, hypotheses_bar, this_comma
 from attlm_cli.run_options import run_options
 from attlm_cli.types import INTERVAL, WEIGHT, FiniteRange
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.metric_spec import spec_of
+from attlm_fairseq.nbest.metrics.spec import spec_of
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.lists import NbestFile
 from attlm_fairseq.verbs.references import ReferenceFiles

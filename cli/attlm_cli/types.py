@@ -13,9 +13,9 @@ import click
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.mbr import LOSSES
-from attlm_fairseq.nbest.external_metric import PREFIX
 from attlm_fairseq.nbest.features.combination import MAX_ABSOLUTE
-from attlm_fairseq.nbest.metrics import METRICS
+from attlm_fairseq.nbest.metrics.external import PREFIX
+from attlm_fairseq.nbest.metrics.making import METRICS
 from attlm_fairseq.numeric import whole_number
 from attlm_fairseq.scoring.cache import parse_neural_cache, parse_temperature, parse_unigram_cache
 from attlm_fairseq.scoring.conversations import ContextSpec, parse_context

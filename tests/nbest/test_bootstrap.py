@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
-from attlm_fairseq.nbest.metrics import make_metric
+from attlm_fairseq.nbest.metrics.making import make_metric
 from attlm_fairseq.nbest.statistics import bootstrap
 from attlm_fairseq.nbest.statistics.bootstrap import confidence_interval, paired_test
 

@@ -9,7 +9,7 @@ import pytest
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.features.combination import combine, feature_names, features, log_linear
 from attlm_fairseq.nbest.formats import open_nbest
-from attlm_fairseq.nbest.metrics import make_metric
+from attlm_fairseq.nbest.metrics.making import make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.statistics.evaluation import measure_lists
 

@@ -21,7 +21,7 @@ from attlm_fairseq.nbest.features.within_lists import standard_deviation
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.formats.ctm import write_ctm
 from attlm_fairseq.nbest.formats.sausage import write_sausages
-from attlm_fairseq.nbest.metrics import make_metric
+from attlm_fairseq.nbest.metrics.making import make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, Sausage, WordShare
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import TUNED_ON, read_config, write_config

@@ -14,8 +14,8 @@ import tomlkit
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.fingerprints import fingerprint
-from attlm_fairseq.nbest.metric_spec import MetricSpec, options_of, spec_of
-from attlm_fairseq.nbest.metrics import METRICS, make_metric
+from attlm_fairseq.nbest.metrics.making import METRICS, make_metric
+from attlm_fairseq.nbest.metrics.spec import MetricSpec, options_of, spec_of
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config, unused, write_config
 from attlm_fairseq.scoring.cache import UnigramCache

@@ -25,7 +25,7 @@ from attlm_fairseq.nbest.decision.mbr import LOSSES, expected_losses, least_risk
 from attlm_fairseq.nbest.decision.posterior import posteriors
 from attlm_fairseq.nbest.decision.rover import ConfusionNetwork, confusion_network, disputed, vote, winner
 from attlm_fairseq.nbest.features.combination import combine
-from attlm_fairseq.nbest.metrics import make_metric
+from attlm_fairseq.nbest.metrics.making import make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.text import parse_steps
 

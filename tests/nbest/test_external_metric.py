@@ -13,8 +13,9 @@ from cli_runs import refused, run
 
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.external_metric import ExternalMetric, with_source
-from attlm_fairseq.nbest.metrics import corpus_score, make_metric
+from attlm_fairseq.nbest.metrics.external import ExternalMetric, with_source
+from attlm_fairseq.nbest.metrics.making import make_metric
+from attlm_fairseq.nbest.metrics.metric import corpus_score
 
 PROGRAM = """
 import sys

@@ -13,8 +13,10 @@ from sacrebleu.metrics import CHRF as SacreCHRF  # noqa: N811
 from sacrebleu.metrics import TER as SacreTER  # noqa: N811
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest import metrics
-from attlm_fairseq.nbest.metrics import BLEU, METRICS, ChrF, corpus_score, make_metric
+from attlm_fairseq.nbest.metrics import ngram_metrics
+from attlm_fairseq.nbest.metrics.making import METRICS, make_metric
+from attlm_fairseq.nbest.metrics.metric import corpus_score
+from attlm_fairseq.nbest.metrics.ngram_metrics import BLEU, ChrF
 from attlm_fairseq.nbest.tuning.oracle import oracle
 from attlm_fairseq.text import parse_steps
 
@@ -50,8 +52,8 @@ def total(metric, hypotheses, references) -> np.ndarray:
 @pytest.mark.parametrize(("pairs", "columns"), [(1, 1), (7, 3), (1 << 18, 4096)])
 @pytest.mark.parametrize("metric", [BLEU(), BLEU(tokenize="char", lowercase=True), ChrF(), ChrF(word_order=2, whitespace=True)])
 def test_statistics_between_texts_are_those_of_one_by_one(metric, pairs, columns, monkeypatch):
-    monkeypatch.setattr(metrics, "PAIRS", pairs)
-    monkeypatch.setattr(metrics, "COLUMNS", columns)
+    monkeypatch.setattr(ngram_metrics, "PAIRS", pairs)
+    monkeypatch.setattr(ngram_metrics, "COLUMNS", columns)
     texts = ["", "a", "a a a b", "b a a", "The end. The end.", "the end, the", "我喜欢", "x"]
     found = np.concatenate(list(metric.among(texts)), axis=1)
     assert found.tolist() == np.stack([metric.statistics(texts, [truth]) for truth in texts], axis=1).tolist()

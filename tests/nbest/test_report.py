@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cli_runs import run
 
-from attlm_fairseq.nbest.metrics import make_metric
+from attlm_fairseq.nbest.metrics.making import make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.report import report
 from attlm_fairseq.nbest.report.report import Report, ReportBuilder, differences

@@ -9,8 +9,8 @@ from scipy.optimize import minimize_scalar
 from tuning_lists import BLEU, WER, bleu_lists, wer_lists
 
 from attlm_fairseq.nbest.decision.posterior import posteriors
-from attlm_fairseq.nbest.external_metric import ExternalMetric
-from attlm_fairseq.nbest.metrics import corpus_score
+from attlm_fairseq.nbest.metrics.external import ExternalMetric
+from attlm_fairseq.nbest.metrics.metric import corpus_score
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.nbest.tuning.risk import RIDGE
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions

@@ -11,7 +11,8 @@ from decision_lists import some_lists
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import STEPS, Decision, decide, posterior_weights, scale_in_units
 from attlm_fairseq.nbest.features.within_lists import standard_deviation
-from attlm_fairseq.nbest.metrics import corpus_score, make_metric
+from attlm_fairseq.nbest.metrics.making import make_metric
+from attlm_fairseq.nbest.metrics.metric import corpus_score
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.statistics.bootstrap import confidence_interval, cross_validation_factor, paired_test
 from attlm_fairseq.nbest.statistics.evaluation import compare, measure_lists

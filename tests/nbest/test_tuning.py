@@ -12,7 +12,8 @@ from tuning_lists import BLEU, WER, bleu_lists, wer_lists
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.features.combination import combine, feature_names, features
-from attlm_fairseq.nbest.metrics import corpus_score, make_metric
+from attlm_fairseq.nbest.metrics.making import make_metric
+from attlm_fairseq.nbest.metrics.metric import corpus_score
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.tuning import corpus as corpus_module
 from attlm_fairseq.nbest.tuning.corpus import Corpus

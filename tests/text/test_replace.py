@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.metrics import WER
+from attlm_fairseq.nbest.metrics.edit_rates import WER
 from attlm_fairseq.text import parse_steps
 
 TABLE = "okay\tok\nuh\t\n\ncan not\tcannot\ncan not be\tmay not be\nok\tfine\n"

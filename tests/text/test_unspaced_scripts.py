@@ -10,7 +10,7 @@ import pytest
 
 from attlm_fairseq.nbest.corrections.alignment import bounded
 from attlm_fairseq.nbest.corrections.written import Written
-from attlm_fairseq.nbest.metrics import CER
+from attlm_fairseq.nbest.metrics.edit_rates import CER
 from attlm_fairseq.text import text_pipeline
 from attlm_fairseq.text.steps import _ZEROS
 from attlm_fairseq.text.unspaced import CHARACTER, divided, is_unspaced, joined, joins_words, rejoined, tightened

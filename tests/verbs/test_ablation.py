@@ -12,7 +12,7 @@ from decision_lists import some_lists
 
 import attlm_fairseq as attlm
 from attlm_fairseq.nbest.corrections.expansion import SCORES
-from attlm_fairseq.nbest.metrics import make_metric
+from attlm_fairseq.nbest.metrics.making import make_metric
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.bootstrap import paired_test
 from attlm_fairseq.scoring.conversations import ContextSpec

@@ -12,7 +12,7 @@ import pytest
 from cli_runs import refused, run
 
 import attlm_fairseq as attlm
-from attlm_fairseq.nbest.metrics import make_metric
+from attlm_fairseq.nbest.metrics.making import make_metric
 from attlm_fairseq.nbest.statistics.bootstrap import Interval, PairedComparison, confidence_interval, paired_test, summed
 from attlm_fairseq.nbest.statistics.calibration import Calibration, calibration_error, reliability
 from attlm_fairseq.nbest.statistics.evaluation import Row, compare, holm, of_holm

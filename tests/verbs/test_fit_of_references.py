@@ -9,7 +9,8 @@ import pytest
 
 import attlm_fairseq as attlm
 from attlm_fairseq.messages import collected
-from attlm_fairseq.nbest.metrics import WER, make_metric
+from attlm_fairseq.nbest.metrics.edit_rates import WER
+from attlm_fairseq.nbest.metrics.making import make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.text.pipeline import parse_steps
 from attlm_fairseq.verbs.fit_of_references import foreign, normalisation, warn_of_references

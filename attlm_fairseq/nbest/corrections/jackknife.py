@@ -11,7 +11,8 @@ import numpy as np
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.fingerprints import same_utterance
-from attlm_fairseq.nbest.metrics import Metric, make_metric
+from attlm_fairseq.nbest.metrics.making import make_metric
+from attlm_fairseq.nbest.metrics.metric import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.tuning.folds import FOLDS, assign_folds
 

@@ -12,9 +12,11 @@ import numpy as np
 from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.nbest.decision.mbr import LOSSES, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.decision.rules import LeastRisk, Maximum, Rule, Vote
-from attlm_fairseq.nbest.external_metric import PREFIX, ExternalMetric, source_of
 from attlm_fairseq.nbest.features.combination import combine, is_incomplete
-from attlm_fairseq.nbest.metrics import BLEU, CER, Metric
+from attlm_fairseq.nbest.metrics.edit_rates import CER
+from attlm_fairseq.nbest.metrics.external import PREFIX, ExternalMetric, source_of
+from attlm_fairseq.nbest.metrics.metric import Metric
+from attlm_fairseq.nbest.metrics.ngram_metrics import BLEU
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.numeric import NOT_NEGATIVE
 from attlm_fairseq.text import Step, TextPipeline

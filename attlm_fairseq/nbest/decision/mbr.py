@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from attlm_fairseq.nbest.decision.rover import TIE
-from attlm_fairseq.nbest.metrics import BLEU, EditRate, ErrorRate, Metric, NgramMetric, make_metric
+from attlm_fairseq.nbest.metrics.edit_rates import EditRate
+from attlm_fairseq.nbest.metrics.making import make_metric
+from attlm_fairseq.nbest.metrics.metric import ErrorRate, Metric
+from attlm_fairseq.nbest.metrics.ngram_metrics import BLEU, NgramMetric
 
 LOSSES = ("wer", "cer", "bleu", "chrf", "ter")
 PRODUCTS = 1 << 22  # held at a time

@@ -17,9 +17,9 @@ import numpy as np
 
 from attlm_fairseq.nbest.decision.decision import compared_text
 from attlm_fairseq.nbest.decision.mbr import sentence_losses
-from attlm_fairseq.nbest.external_metric import source_of, with_source
 from attlm_fairseq.nbest.features.combination import COMPUTED
-from attlm_fairseq.nbest.metrics import ErrorRate, Metric
+from attlm_fairseq.nbest.metrics.external import source_of, with_source
+from attlm_fairseq.nbest.metrics.metric import ErrorRate, Metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.statistics.calibration import Calibration
 from attlm_fairseq.nbest.statistics.evaluation import Row, of_holm, signed

@@ -16,7 +16,7 @@ from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.confidence import Confidence
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.fingerprints import known_share
-from attlm_fairseq.nbest.metric_spec import MetricSpec
+from attlm_fairseq.nbest.metrics.spec import MetricSpec
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.conversations import ContextSpec

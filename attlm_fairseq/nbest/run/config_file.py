@@ -14,7 +14,7 @@ from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.confidence import Confidence
 from attlm_fairseq.nbest.decision.decision import EXTERNAL_RULE, RULES, Decision, is_rule
 from attlm_fairseq.nbest.decision.mbr import loss_metric
-from attlm_fairseq.nbest.metric_spec import UNNAMED, MetricSpec
+from attlm_fairseq.nbest.metrics.spec import UNNAMED, MetricSpec
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_entries import (
     FILE,

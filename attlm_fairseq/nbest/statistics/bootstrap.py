@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attlm_fairseq.nbest.metrics import ScoreOfSums
+from attlm_fairseq.nbest.metrics.metric import ScoreOfSums
 
 RANDOM_NUMBERS_HELD = 1 << 21  # at a time: bounds memory for many lists
 MAX_BCA_LISTS = 2000  # BCa scores the corpus without each list, N^2 operations; for more lists percentiles differ by nothing

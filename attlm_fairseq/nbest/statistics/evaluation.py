@@ -13,7 +13,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.features.combination import feature_names, features
 from attlm_fairseq.nbest.features.within_lists import outliers
 from attlm_fairseq.nbest.fingerprints import same_utterance
-from attlm_fairseq.nbest.metrics import Metric, ScoreOfSums
+from attlm_fairseq.nbest.metrics.metric import Metric, ScoreOfSums
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.statistics.bootstrap import Interval, PairedComparison, confidence_interval, paired_test, summed
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from attlm_fairseq.nbest.metrics import Edits, ScoreOfSums
+from attlm_fairseq.nbest.metrics.edit_rates import Edits
+from attlm_fairseq.nbest.metrics.metric import ScoreOfSums
 from attlm_fairseq.nbest.statistics.evaluation import Row, of_holm, signed
 
 

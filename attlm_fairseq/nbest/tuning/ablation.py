@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.metrics.metric import Metric
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists
 from attlm_fairseq.nbest.tuning.search_options import DEFAULT_SEARCH, SearchOptions
 from attlm_fairseq.nbest.tuning.settings import SettingChooser

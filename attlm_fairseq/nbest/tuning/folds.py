@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.metrics.metric import Metric
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 from attlm_fairseq.nbest.tuning.tuning import TuningResult, tune

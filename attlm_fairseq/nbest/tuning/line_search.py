@@ -16,7 +16,7 @@ from itertools import combinations
 import numpy as np
 
 from attlm_fairseq.nbest.features.combination import log_linear
-from attlm_fairseq.nbest.metrics import Metric, corpus_score
+from attlm_fairseq.nbest.metrics.metric import Metric, corpus_score
 from attlm_fairseq.nbest.tuning.corpus import Corpus
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 

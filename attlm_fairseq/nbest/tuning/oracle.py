@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from attlm_fairseq.nbest.decision.mbr import sentence_losses
-from attlm_fairseq.nbest.metrics import ErrorRate, Metric, corpus_score
+from attlm_fairseq.nbest.metrics.metric import ErrorRate, Metric, corpus_score
 
 ROUNDING_GAIN = 1e-9  # percent points: what counts as a gain rather than rounding
 

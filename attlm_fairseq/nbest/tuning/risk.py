@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from attlm_fairseq.nbest.decision.mbr import sentence_losses
-from attlm_fairseq.nbest.external_metric import ExternalMetric
 from attlm_fairseq.nbest.features.within_lists import standard_deviation
-from attlm_fairseq.nbest.metrics import ErrorRate, Metric, corpus_score
+from attlm_fairseq.nbest.metrics.external import ExternalMetric
+from attlm_fairseq.nbest.metrics.metric import ErrorRate, Metric, corpus_score
 from attlm_fairseq.nbest.tuning.corpus import Corpus
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 

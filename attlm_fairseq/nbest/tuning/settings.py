@@ -20,7 +20,7 @@ from attlm_fairseq.nbest.decision.decision import (
 )
 from attlm_fairseq.nbest.features.combination import weighted_totals
 from attlm_fairseq.nbest.features.within_lists import standard_deviation
-from attlm_fairseq.nbest.metrics import Metric, corpus_score
+from attlm_fairseq.nbest.metrics.metric import Metric, corpus_score
 from attlm_fairseq.nbest.statistics.bootstrap import summed
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists
 from attlm_fairseq.nbest.tuning.folds import NOTHING, tuner_of_folds

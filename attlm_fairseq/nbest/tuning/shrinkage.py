@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from attlm_fairseq.nbest.metrics import Metric, corpus_score
+from attlm_fairseq.nbest.metrics.metric import Metric, corpus_score
 from attlm_fairseq.nbest.statistics.bootstrap import SCORE_DIGITS, cross_validation_factor
 
 STRENGTHS = (0.25, 0.5, 0.75, 1.0)  # tried; 0 is what they are compared with

@@ -10,7 +10,7 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import Decider, Decision, posterior_weights
 from attlm_fairseq.nbest.features.combination import check_totals, weighted_totals
-from attlm_fairseq.nbest.metrics import Metric, corpus_score
+from attlm_fairseq.nbest.metrics.metric import Metric, corpus_score
 from attlm_fairseq.nbest.statistics.bootstrap import PairedComparison, paired_test, summed
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists
 from attlm_fairseq.nbest.tuning.oracle import oracle

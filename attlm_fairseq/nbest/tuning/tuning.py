@@ -9,7 +9,7 @@ import numpy as np
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.features.combination import alphabetical, weighted_totals
-from attlm_fairseq.nbest.metrics import Metric, corpus_score
+from attlm_fairseq.nbest.metrics.metric import Metric, corpus_score
 from attlm_fairseq.nbest.tuning.corpus import Corpus
 from attlm_fairseq.nbest.tuning.line_search import best_scoring
 from attlm_fairseq.nbest.tuning.risk import least_expected_loss

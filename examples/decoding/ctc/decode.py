@@ -38,7 +38,8 @@ from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.look_ahead_word_lm import LookAheadWordLM
 from attlm_fairseq.decoding.phrase_fusion import PhraseFusion
 from attlm_fairseq.decoding.token_texts import token_texts
-from attlm_fairseq.nbest.metrics import WER, corpus_score
+from attlm_fairseq.nbest.metrics.edit_rates import WER
+from attlm_fairseq.nbest.metrics.metric import corpus_score
 
 BEAM, BEAM_TOKENS, BEAM_THRESHOLD = 40, 12, 15.0
 LETTER_BEAM_TOKENS, LETTER_BEAM_THRESHOLD = 6, 10.0  # without a lexicon nearly every letter is possible everywhere

@@ -14,7 +14,8 @@ import pytest
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections import Corrections, learn_corrections
 from attlm_fairseq.nbest.features.combination import feature_names
-from attlm_fairseq.nbest.metrics import corpus_score, make_metric
+from attlm_fairseq.nbest.metrics.making import make_metric
+from attlm_fairseq.nbest.metrics.metric import corpus_score
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.tuning.oracle import oracle
 

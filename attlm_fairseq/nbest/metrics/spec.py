@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.external_metric import ExternalMetric
-from attlm_fairseq.nbest.metrics import METRICS, Metric, make_metric
+from attlm_fairseq.nbest.metrics.external import ExternalMetric
+from attlm_fairseq.nbest.metrics.making import METRICS, make_metric
+from attlm_fairseq.nbest.metrics.metric import Metric
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
 
 UNNAMED = "external"  # a program or a class of the user's: a file never says what to run

@@ -1,0 +1,1 @@
+"""Corpus metrics with additive statistics."""
