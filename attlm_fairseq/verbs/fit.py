@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
 
 from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError, require_whole_number
@@ -19,12 +17,11 @@ from attlm_fairseq.files.writing import is_stream, shown_output
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import context_to_write, note_kept_context, write_config
-from attlm_fairseq.scoring.cache import Cache, CacheScorer, NeuralCache, UnigramCache, cached_probabilities, mixed
-from attlm_fairseq.scoring.context import SENTENCES_AT_ONCE, stretches
+from attlm_fairseq.scoring.cache import NeuralCache, UnigramCache
+from attlm_fairseq.scoring.cache_search import best_neural, best_unigram, mixing
 from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.scoring.document_events import perplexity_of, read_documents
 from attlm_fairseq.scoring.lm_spec import LMSpec
-from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy
-from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.text_file import read_lines
 from attlm_fairseq.text import TextPipeline
@@ -40,10 +37,6 @@ if TYPE_CHECKING:
 # by the name of a setting: the attribute of LMSpec that holds it
 SETTINGS = {"temperature": "temperature", "neural-cache": "neural_cache", "unigram-cache": "unigram_cache", "adaptation": "adapt"}
 FINDABLE = tuple(SETTINGS)
-SIZES = (100, 200, 500, 1000, 2000, 4000)
-THETAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4)
-DECAYS = (1.0, 0.999, 0.997, 0.99, 0.97)
-MAX_WEIGHT = 0.9
 TEMPERATURES = (0.7, 1.4)  # search bounds
 RATES = (0.0003, 0.001, 0.003)
 PULLS = (0.003, 0.01, 0.03, 0.1)  # decays towards the trained parameters
@@ -109,20 +102,6 @@ class Fitted:
         lms = tuple(replace(lm, adapt=_adaptation_path(path, lm.name)) if lm.name in self.adaptations else lm for lm in self.config.lms)
         write_config(Path(path), replace(self.config, lms=lms), self.record, "fitting", command)
         note(f"wrote {shown_output(path)}")
-
-
-@dataclass(frozen=True)
-class Events:
-    """The words and sentence ends of a document: the LM's log-probabilities (E,), word ids (E,), features (E, F). Natural log.
-
-    ``unknown`` (E,) says which are unknown words, whose scores are those of ``oov``, whatever the caches make of them.
-    """
-
-    log_probs: np.ndarray
-    words: np.ndarray
-    features: np.ndarray
-    unknown: np.ndarray
-    oov: OOVPolicy = UNK
 
 
 def fit_context(
@@ -222,7 +201,9 @@ class _Fitting:
         if not find:
             scorer = replace(lm, adapt=None, neural_cache=None, unigram_cache=None).load(self.run.device)
             if scorer.scores_end:
-                self.add(lm, "alone", _ppl(list(read_documents(scorer, lm.oov, text, self.run.context, self.lines, features=False))))
+                self.add(
+                    lm, "alone", perplexity_of(list(read_documents(scorer, lm.oov, text, self.run.context, self.lines, features=False)))
+                )
             return lm
         unset: dict[str, Any] = {SETTINGS[name]: None for name in find}
         spec = replace(lm, **unset)
@@ -239,7 +220,7 @@ class _Fitting:
         scorer = plain.load(self.run.device)
         documents = list(read(scorer, lines=self.lines))
         tell_notes([scorer])
-        self.add(lm, f"temperature {spec.temperature:g}" if spec.temperature else "alone", _ppl(documents))
+        self.add(lm, f"temperature {spec.temperature:g}" if spec.temperature else "alone", perplexity_of(documents))
         if plain.context_sentences is None and scorer.signature().get("kind") == "neural":
             self._compare_with_single_sentences(plain, scorer, text)
         adapting: Scorer | None = replace(plain, adapt=spec.adapt).load(self.run.device) if spec.adapt else None
@@ -249,14 +230,13 @@ class _Fitting:
         if adapting and caches:
             documents = list(read(adapting, lines=self.sample))
             adapted = f"adaptation, on {sum(map(len, self.stretches))} lines"
-            self.add(lm, adapted, _ppl(documents))
+            self.add(lm, adapted, perplexity_of(documents))
         if "neural-cache" in find:
-            neural, ppl = _best_neural(documents, afterwards=_mixing(documents, spec.unigram_cache))
+            neural, ppl = best_neural(documents, afterwards=mixing(documents, spec.unigram_cache))
             self.add(lm, _joined(adapted, neural=neural, unigram=spec.unigram_cache), ppl)
             spec = replace(spec, neural_cache=neural if neural.weight else None)
         if "unigram-cache" in find:
-            tried, before = (UnigramCache(size, 0.0, decay) for size in SIZES for decay in DECAYS), _mixing(documents, spec.neural_cache)
-            unigram, ppl = min((_weighted(cache, documents, before) for cache in tried), key=lambda one: one[1])
+            unigram, ppl = best_unigram(documents, before=mixing(documents, spec.neural_cache))
             self.add(lm, _joined(adapted, neural=spec.neural_cache, unigram=unigram), ppl)
             spec = replace(spec, unigram_cache=unigram if unigram.weight else None)
         return spec
@@ -266,7 +246,7 @@ class _Fitting:
         assert self.run.context is not None, "fit_context gives one"
         single = replace(lm, context_sentences=0).load(self.run.device)
         of_sample = partial(read_documents, oov=lm.oov, text=text, context=self.run.context, lines=self.sample, features=False)
-        carried, alone = (_ppl(list(of_sample(one))) for one in (scorer, single))
+        carried, alone = (perplexity_of(list(of_sample(one))) for one in (scorer, single))
         if alone < CLEARLY_BETTER * carried:
             note(
                 f"WARNING: {lm.name} is better on each sentence by itself, perplexity {alone:.2f}, than with the state of those before, "
@@ -303,79 +283,6 @@ class _Fitting:
         self.rows.append(FittedRow(lm.name, setting, ppl))
 
 
-def read_documents(
-    lm: Scorer, oov: OOVPolicy, text: TextPipeline, context: ContextSpec, lines: Iterable[str], features: bool
-) -> Iterator[Events]:
-    """Yield the events of each document of a text, scored by the LM in context."""
-    numbers = CacheScorer(lm, UnigramCache(1, 0.0))
-    for documents in context.documents(lines):
-        later: dict[int, Scorer] = {}
-        events: dict[int, list[tuple[np.ndarray, ...]]] = {}
-        for stretch in stretches(documents, SENTENCES_AT_ONCE):
-            requests = [(later.get(place, lm), [text.words(line.text) for line in of_document]) for place, of_document in stretch.items()]
-            for place, (_, sentences), walked in zip(stretch, requests, lm.walk(requests, features), strict=True):
-                later[place] = walked.later
-                for words, score, of_events in zip(sentences, walked.scores, walked.features, strict=True):
-                    ids, unknown = numbers.numbered(words, score), np.array([*score.oov, False])
-                    events.setdefault(place, []).append((np.array(score.log_probs), ids, of_events, unknown))
-        for of_document in events.values():
-            log_probs, ids, features_read, unknown = (np.concatenate(parts) for parts in zip(*of_document, strict=True))
-            yield Events(log_probs, ids, features_read, unknown, oov)
-
-
-def under_policy(documents: Sequence[Events], log_probs: np.ndarray) -> np.ndarray:
-    """Return the scores (E,) of all events, given their log-probabilities: those of unknown words are what the policy makes of them."""
-    policy = documents[0].oov
-    if policy.kind == "unk":
-        return log_probs
-    of_unknown = policy.value if policy.kind == "penalty" else log_probs - math.log(policy.value)
-    return np.where(np.concatenate([document.unknown for document in documents]), of_unknown, log_probs)
-
-
-def cached_in(document: Events, cache: Cache) -> np.ndarray:
-    """Return ``p_cache`` (E,) of each event of a document."""
-    return cached_probabilities(cache, document.features, document.words)
-
-
-Mixing = Callable[[np.ndarray], np.ndarray]
-"""Mixes a cache into the log-probabilities (E,) of all events."""
-
-
-def _mixing(documents: Sequence[Events], cache: Cache | None) -> Mixing:
-    if cache is None:
-        return _no_cache
-    cached = np.concatenate([cached_in(document, cache) for document in documents])
-    return lambda log_probs: mixed(log_probs, cached, cache.weight)
-
-
-def _no_cache(log_probs: np.ndarray) -> np.ndarray:
-    return log_probs
-
-
-def _weighted(cache: Cache, documents: Sequence[Events], before: Mixing = _no_cache, afterwards: Mixing = _no_cache) -> tuple[Any, float]:
-    """Return the cache with its best weight, and the perplexity with it and with the caches before and after it."""
-    from scipy.optimize import minimize_scalar
-
-    log_probs = before(np.concatenate([document.log_probs for document in documents]))
-    cached = np.concatenate([cached_in(document, cache) for document in documents])
-
-    def loss(weight: float) -> float:
-        return -float(under_policy(documents, afterwards(mixed(log_probs, cached, weight))).sum())
-
-    best = minimize_scalar(loss, bounds=(0.0, MAX_WEIGHT), method="bounded", options={"xatol": 1e-4})
-    weight = round(float(best.x), 4) if best.fun < loss(0.0) else 0.0
-    return replace(cache, weight=weight), perplexity(-loss(weight), len(log_probs))  # type: ignore[type-var]  # Cache is a Protocol, its classes are dataclasses
-
-
-def _best_neural(documents: Sequence[Events], afterwards: Mixing) -> tuple[NeuralCache, float]:
-    def best(caches: Iterable[NeuralCache]) -> tuple[NeuralCache, float]:
-        return min((_weighted(cache, documents, afterwards=afterwards) for cache in caches), key=lambda one: one[1])
-
-    cache, _ = best(NeuralCache(500, theta, 0.0) for theta in THETAS)
-    cache, _ = best(replace(cache, size=size) for size in SIZES)
-    return best(replace(cache, theta=round(cache.theta * factor, 4)) for factor in (0.8, 1.0, 1.25))
-
-
 def _joined(adapted: str, neural: NeuralCache | None, unigram: UnigramCache | None) -> str:
     """Return the name of a setting in the table."""
     caches = (f"neural cache {neural}" if neural else "", f"unigram cache {unigram}" if unigram else "")
@@ -406,7 +313,7 @@ def _best_adaptation(lm: LMSpec, fitting: _Fitting, text: TextPipeline) -> Adapt
     @cache
     def ppl(rate: float, decay: float) -> float:
         adapting = AdaptingScorer(trained, Adaptation(rate, decay, scales), carries)
-        return _ppl(list(read_documents(adapting, lm.oov, text, context, searched, features=False)))
+        return perplexity_of(list(read_documents(adapting, lm.oov, text, context, searched, features=False)))
 
     rate = min((0.0, *RATES), key=lambda rate: ppl(rate, FIRST_PULL))
     read = f"on {sum(map(len, fitting.stretches[1::2]))} lines"
@@ -428,11 +335,6 @@ def _adaptation_path(path: FilePath, name: str) -> Path:
     return config.with_name(f"{config.stem}.{name}.adaptation")
 
 
-def _ppl(documents: Sequence[Events]) -> float:
-    log_probs = np.concatenate([document.log_probs for document in documents])
-    return perplexity(float(under_policy(documents, log_probs).sum()), len(log_probs))
-
-
 def _best_temperature(spec: LMSpec, run: RunConfig, text: TextPipeline, lines: list[str]) -> float:
     from scipy.optimize import minimize_scalar
 
@@ -441,7 +343,7 @@ def _best_temperature(spec: LMSpec, run: RunConfig, text: TextPipeline, lines: l
 
     def loss(temperature: float) -> float:
         lm = replace(spec, temperature=temperature).load(run.device)
-        return math.log(_ppl(list(read_documents(lm, spec.oov, text, context, lines, features=False))))
+        return math.log(perplexity_of(list(read_documents(lm, spec.oov, text, context, lines, features=False))))
 
     best = minimize_scalar(loss, bounds=TEMPERATURES, method="bounded", options={"xatol": 0.01})
     return round(float(best.x), 3)

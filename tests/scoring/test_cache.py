@@ -18,9 +18,9 @@ from attlm_fairseq.messages import collected
 from attlm_fairseq.scoring.cache import CacheScorer, NeuralCache, UnigramCache, parse_neural_cache, parse_unigram_cache
 from attlm_fairseq.scoring.context import SentenceWindow
 from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.scoring.document_events import Events, cached_in
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.neural import NeuralScorer
-from attlm_fairseq.verbs.fit import Events, cached_in
 
 HISTORY = [["the", "cat", "sat"], [], ["a", "zebra", "ran", "on", "the", "mat"], ["the", "cat"]]
 SENTENCES = [["the", "cat", "ran"], ["a", "yak", "the", "the"], [], ["the", "cat"]]
