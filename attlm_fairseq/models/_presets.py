@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attlm_fairseq.models._decoder import MemoryLanguageModel, preset
+from attlm_fairseq.models.language_model import MemoryLanguageModel, preset
 
 
 def salton_preset(name: str, model: type[MemoryLanguageModel], size: int, dropout: float, forget_bias: float) -> None:

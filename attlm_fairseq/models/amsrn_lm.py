@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import AttentionConfig, MemoryLanguageModel, inherited, preset
+from attlm_fairseq.models.config import AttentionConfig, inherited
+from attlm_fairseq.models.language_model import MemoryLanguageModel, preset
 from attlm_fairseq.modules.memory.selection import SELECTIONS, SelectionReader
 
 

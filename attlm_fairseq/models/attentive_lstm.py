@@ -19,7 +19,10 @@ from torch import Tensor, nn
 from attlm_fairseq.checkpoints.fairseq_loading import FROM_CHECKPOINT
 from attlm_fairseq.checkpoints.reading import check_finite
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.models._decoder import IncrementalDecoder, LSTMLanguageModelConfig, fitting, refuse_model_options, stored_state
+from attlm_fairseq.models._decoder import IncrementalDecoder
+from attlm_fairseq.models._refused_options import refuse_model_options, stored_state
+from attlm_fairseq.models.config import LSTMLanguageModelConfig
+from attlm_fairseq.models.language_model import fitting
 from attlm_fairseq.modules.families import OWN_FAMILIES, build_language_model
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.recurrence.weighted_average import WeightedAverage

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import MemoryLanguageModel
 from attlm_fairseq.models.attentive_lstm_lm import AttentiveLSTMConfig
+from attlm_fairseq.models.language_model import MemoryLanguageModel
 from attlm_fairseq.models.mogrifier_lstm_lm import MogrifierConfig
 
 

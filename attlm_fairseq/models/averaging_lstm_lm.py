@@ -4,8 +4,9 @@
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel
 from attlm_fairseq.models._presets import awd_preset, salton_preset
+from attlm_fairseq.models.config import LSTMLanguageModelConfig
+from attlm_fairseq.models.language_model import MemoryLanguageModel
 
 
 @register_model("averaging_lstm_lm", dataclass=LSTMLanguageModelConfig)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import LanguageModelConfig, MemoryLanguageModel
 from attlm_fairseq.models._presets import daniluk_preset
+from attlm_fairseq.models.config import LanguageModelConfig
+from attlm_fairseq.models.language_model import MemoryLanguageModel
 from attlm_fairseq.modules.recurrence.higher_order import FEEDBACKS, HigherOrderRNN
 
 

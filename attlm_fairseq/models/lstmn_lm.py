@@ -4,7 +4,8 @@
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel, preset
+from attlm_fairseq.models.config import LSTMLanguageModelConfig
+from attlm_fairseq.models.language_model import MemoryLanguageModel, preset
 
 
 @register_model("lstmn_lm", dataclass=LSTMLanguageModelConfig)

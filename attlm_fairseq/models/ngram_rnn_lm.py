@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel, inherited
 from attlm_fairseq.models._presets import daniluk_preset
+from attlm_fairseq.models.config import LSTMLanguageModelConfig, inherited
+from attlm_fairseq.models.language_model import MemoryLanguageModel
 from attlm_fairseq.modules.memory import NgramReader
 
 

@@ -5,8 +5,9 @@ with presets for rows of the papers' tables."""
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel
 from attlm_fairseq.models._presets import daniluk_preset, merity_preset, salton_preset, zaremba_preset
+from attlm_fairseq.models.config import LSTMLanguageModelConfig
+from attlm_fairseq.models.language_model import MemoryLanguageModel
 
 
 @register_model("plain_lstm_lm", dataclass=LSTMLanguageModelConfig)

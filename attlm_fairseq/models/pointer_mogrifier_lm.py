@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import MemoryLanguageModel
+from attlm_fairseq.models.language_model import MemoryLanguageModel
 from attlm_fairseq.models.mogrifier_lstm_lm import MogrifierConfig
 from attlm_fairseq.models.pointer_lstm_lm import PointerConfig
 

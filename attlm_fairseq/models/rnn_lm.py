@@ -4,8 +4,9 @@
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import LanguageModelConfig, MemoryLanguageModel
 from attlm_fairseq.models._presets import daniluk_preset
+from attlm_fairseq.models.config import LanguageModelConfig
+from attlm_fairseq.models.language_model import MemoryLanguageModel
 
 
 @register_model("rnn_lm", dataclass=LanguageModelConfig)

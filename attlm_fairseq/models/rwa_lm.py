@@ -4,7 +4,8 @@
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import LanguageModelConfig, MemoryLanguageModel
+from attlm_fairseq.models.config import LanguageModelConfig
+from attlm_fairseq.models.language_model import MemoryLanguageModel
 
 
 @register_model("rwa_lm", dataclass=LanguageModelConfig)

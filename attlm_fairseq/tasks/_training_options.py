@@ -11,7 +11,7 @@ from omegaconf import II
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._choices import ChoiceOptions
-from attlm_fairseq.models._decoder import refuse_model_options
+from attlm_fairseq.models._refused_options import refuse_model_options
 from attlm_fairseq.tasks._averaging import AVERAGES
 
 

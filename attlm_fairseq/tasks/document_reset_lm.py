@@ -16,7 +16,7 @@ from omegaconf import II
 from torch import Tensor
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.models._decoder import MemoryLanguageModel
+from attlm_fairseq.models.language_model import MemoryLanguageModel
 from attlm_fairseq.modules.state import Carried, has_slots
 from attlm_fairseq.tasks._absent import counting_nothing, is_absent
 from attlm_fairseq.tasks._carried_state import CarriedState

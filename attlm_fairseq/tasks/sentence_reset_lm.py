@@ -26,7 +26,7 @@ from attlm_fairseq.checkpoints.initialisation import initialise_from
 from attlm_fairseq.checkpoints.reading import read_plain_data
 from attlm_fairseq.checkpoints.vocabulary import fingerprint
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.models._decoder import MemoryLanguageModel
+from attlm_fairseq.models.language_model import MemoryLanguageModel
 from attlm_fairseq.modules.memory import PointerReader
 from attlm_fairseq.tasks._absent import counting_nothing, is_absent
 from attlm_fairseq.tasks._adam_on_cpus import fused_update, has_fused_update

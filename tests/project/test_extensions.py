@@ -46,7 +46,8 @@ register()
 
 from dataclasses import dataclass, field
 from fairseq.models import register_model
-from attlm_fairseq.models._decoder import LanguageModelConfig, MemoryLanguageModel
+from attlm_fairseq.models.config import LanguageModelConfig
+from attlm_fairseq.models.language_model import MemoryLanguageModel
 
 
 @dataclass

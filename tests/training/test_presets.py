@@ -22,8 +22,8 @@ from torch import nn
 
 from attlm_fairseq.checkpoints.reading import find_family
 from attlm_fairseq.checkpoints.vocabulary import PAD
-from attlm_fairseq.models._decoder import preset
 from attlm_fairseq.models.averaging_lstm_lm import AveragingLSTMLanguageModel
+from attlm_fairseq.models.language_model import preset
 from attlm_fairseq.modules.families import build_language_model
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.plugin import register
@@ -283,8 +283,9 @@ SLOWER = "--compute-dtype bf16: on this CPU products in bfloat16 take longer tha
     ],
 )
 def test_a_warning_says_where_bfloat16_is_slower(monkeypatch, caplog, dtype, instructions, slow, told):
-    monkeypatch.setattr("attlm_fairseq.models._decoder.has_bfloat16_instructions", lambda: instructions)
-    monkeypatch.setattr("attlm_fairseq.models._decoder.slower_in_bfloat16", lambda: slow)
+    for module in ("_decoder", "_refused_options"):
+        monkeypatch.setattr(f"attlm_fairseq.models.{module}.has_bfloat16_instructions", lambda: instructions)
+    monkeypatch.setattr("attlm_fairseq.models._refused_options.slower_in_bfloat16", lambda: slow)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = of_hydra("plain_lstm_lm", compute_dtype=dtype, decoder_embed_dim=4, decoder_hidden_size=4)
     model = ARCH_MODEL_REGISTRY["plain_lstm_lm"].build_model(config, SimpleNamespace(target_dictionary=Dictionary()))
