@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -19,7 +16,6 @@ from attlm_fairseq.nbest.corrections.expansion import SCORES
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.decision import Decision, compared_text, option_of
 from attlm_fairseq.nbest.features.length import note_of_means
-from attlm_fairseq.nbest.features.lm_features import default_features, differing_lms, is_lm_feature
 from attlm_fairseq.nbest.fingerprints import fingerprint
 from attlm_fairseq.nbest.metrics.metric import Metric
 from attlm_fairseq.nbest.metrics.spec import spec_of
@@ -29,12 +25,11 @@ from attlm_fairseq.nbest.run.config_file import TUNED_ON
 from attlm_fairseq.nbest.run.deciding import nothing_to_choose
 from attlm_fairseq.nbest.run.rescoring import Context
 from attlm_fairseq.nbest.run.walk import Choice
-from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare, signed
-from attlm_fairseq.nbest.tuning.folds import MIN_FOLDS, NOTHING, tuner_of_folds
-from attlm_fairseq.nbest.tuning.search_options import SearchOptions
+from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare
+from attlm_fairseq.nbest.tuning.folds import NOTHING, tuner_of_folds
 from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem, tune_system
 from attlm_fairseq.scoring.conversations import ContextSpec
-from attlm_fairseq.verbs.ablation import ablation, parts
+from attlm_fairseq.verbs.ablation import ablation
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress
 from attlm_fairseq.verbs.calibration import fit, require_words
 from attlm_fairseq.verbs.candidates import expanded_for_tuning
@@ -45,9 +40,16 @@ from attlm_fairseq.verbs.references import References, among, with_references
 from attlm_fairseq.verbs.report import note_samples, rounded
 from attlm_fairseq.verbs.run import Measurement, measure
 from attlm_fairseq.verbs.tune_options import TuneOptions
-from attlm_fairseq.verbs.tuned import NoGainError, Tuned
-
-MANY_FEATURES = 100
+from attlm_fairseq.verbs.tuned import Tuned
+from attlm_fairseq.verbs.tuned_features import (
+    features_of_ablation,
+    features_to_tune,
+    intervals_of,
+    matching,
+    requested_lm_features,
+    search_options,
+)
+from attlm_fairseq.verbs.verdict import verdict
 
 
 def tune(
@@ -90,7 +92,7 @@ def tune(
     run = run_config(config, lms=lms)
     run = replace(run, candidates=run.candidates.noted())
     metric = metric_of(metric, run)
-    intervals = _intervals(options, run)
+    intervals = intervals_of(options, run)
     if not run.lms and not run.candidates.anything:
         note("WARNING: no LM given: only the lists' own scores are tuned; --lm or --kenlm adds one")
     if run.decision.rule not in ("max", *options.rules):
@@ -113,8 +115,8 @@ def tune(
     if options.ablation:
         if run.context is not None:
             note("note: with --context, --ablation keeps the context that the weights of all scores chose")
-        without = _names_without(found, run, options)
-        rows = ablation(found.lists, metric, system, without, options, _search(options, names, intervals))
+        without = features_of_ablation(found, run, options)
+        rows = ablation(found.lists, metric, system, without, options, search_options(options, names, intervals))
     return _judged(found, sizes, metric, run, system, options, title_of("Tuning", lists), rows)
 
 
@@ -157,12 +159,12 @@ def _measured(
     """
     if options.confidence:
         require_words(metric)
-    lm_features = _lm_features(run, options.features)
+    lm_features = requested_lm_features(run, options.features)
     context = None if run.context is None else Context(run.context)  # first pass: the context of a list is the 1-best texts as read
     found = measure(read, metric, run, lm_features, on_progress, context, groups, options.rules, places)
     for line in note_of_means(read):
         note(line)
-    names = _names(found.lists, run, lm_features, options)
+    names = features_to_tune(found.lists, run, lm_features, options)
     if context is not None:
         context = _second_pass(found.lists, metric, names, options, context)
         found = measure(read, metric, run, lm_features, on_progress, context, groups, places=places)
@@ -185,7 +187,7 @@ def _system(
         rules=options.rules,
         folds=options.folds,
         strength=options.strength,
-        options=_search(options, names, intervals),
+        options=search_options(options, names, intervals),
     )
 
 
@@ -241,7 +243,7 @@ def _judged(
         metric=spec_of(metric),
     )
     tuned = Tuned(config, metric, rows, system, tuple(options.rules), gain, record, found, title, repeats, list(without))
-    return replace(tuned, notes=[_verdict(tuned, options, run.candidates), *repeats])
+    return replace(tuned, notes=[verdict(tuned, options, run.candidates), *repeats])
 
 
 def _shortened(measured: MeasuredLists, sizes: Sequence[int]) -> MeasuredLists:
@@ -255,7 +257,7 @@ def _zeros(found: Measurement, run: RunConfig, options: TuneOptions, weights: Ma
     each LM and of candidates, and gives the decoder's own score one if neither it nor the rank has any."""
     of_candidates = (*SCORES, CORRECTOR) if run.candidates.anything else ()
     needed = {"rank", *of_candidates, *(lm.name for lm in run.scored)} - weights.keys()
-    return dict.fromkeys((name for name in _matching(options.without, found.lists) if name in needed), 0.0)
+    return dict.fromkeys((name for name in matching(options.without, found.lists) if name in needed), 0.0)
 
 
 def _second_pass(measured: MeasuredLists, metric: Metric, names: Sequence[str], options: TuneOptions, first: Context) -> Context:
@@ -265,7 +267,7 @@ def _second_pass(measured: MeasuredLists, metric: Metric, names: Sequence[str], 
     """
     samples = measured.utterances(metric)
     conversations = first.spec.conversations([nbest.id for nbest in measured.lists])
-    tuner = tuner_of_folds(measured, metric, names, options.folds, samples, _search(options, names, options.intervals))
+    tuner = tuner_of_folds(measured, metric, names, options.folds, samples, search_options(options, names, options.intervals))
     if len(tuner.folds()) == 1 or len(conversations) == 1:
         if len(tuner.folds()) > 1:
             note(
@@ -305,161 +307,3 @@ def _record(
         "attlm": __version__,
         "lm": found.signatures,
     }
-
-
-def _verdict(tuned: Tuned, options: TuneOptions, candidates: CandidateSpec) -> str:
-    """Log what the weights are worth on other lists, and return that line for the report. Raises NoGainError if so configured."""
-    system = tuned.system
-    if system.gain is None:
-        kind = "WARNING" if options.folds else "note"
-        note(
-            f"{kind}: without cross-validation ({MIN_FOLDS} different lists and --folds {MIN_FOLDS} at least) nothing tells what the "
-            "weights are worth elsewhere"
-        )
-    if tuned.gain is not False:
-        if tuned.gain and tuned.strength < 1:
-            note(f"note: strength {tuned.strength:g}: cross-validation bears the weights out in part, so the rank has more weight")
-        if tuned.rules:
-            note(f"decision: {tuned.config.decision}")
-        return (
-            "The changes below are on the lists that the weights were tuned on, and flatter them: elsewhere expect the cross-validated row."
-        )
-    gain = system.gain
-    assert gain is not None, "a gain that is not there was cross-validated"
-    difference = f"{system.label}: {signed(gain.difference.score)} {tuned.metric.name}"
-    found = f"cross-validation shows no gain over the input order to rely on ({difference})"
-    if options.no_gain == "fail":
-        raise NoGainError(f"{found}; nothing is written", tuned)
-    warning = f"{found}: the weights written are 0 and leave the lists as they are"
-    if any(system.result.weights.values()):
-        ways = _as_options(system.result.weights, system.decision, candidates)
-        warning += f". To use the best ones found all the same, add to `attlm rescore`: {ways}"
-    note(f"WARNING: {warning}")
-    return warning
-
-
-def _as_options(weights: Mapping[str, float], decision: Decision, candidates: CandidateSpec) -> str:
-    """Return the options of ``attlm rescore`` that apply these weights and this decision with the same candidates, for a shell."""
-    sources = {
-        "--corrections": candidates.table,
-        "--phrases": candidates.phrases,
-        "--corrector": candidates.corrector,
-        "--corrector-languages": candidates.corrector_languages,
-        "--corrector-prefix": candidates.corrector_prefix,
-    }
-    parts = [part for option, value in sources.items() if value for part in (option, str(value))]
-    if candidates.anything and candidates.candidates != CandidateSpec.candidates:
-        parts += ["--candidates", str(candidates.candidates)]
-    if decision.rule != "max":
-        parts += ["--consensus"] if decision.rule == "consensus" else ["--mbr", decision.rule.removeprefix("mbr-")]
-        parts += ["--scale", _digits(decision.scale)]
-    return shlex.join([*parts, *(part for name, weight in weights.items() if weight for part in ("--weight", f"{name}={_digits(weight)}"))])
-
-
-def _digits(number: float) -> str:
-    """Return the shortest text that is read as this number."""
-    return f"{number:g}" if float(f"{number:g}") == number else repr(number)
-
-
-def _lm_features(run: RunConfig, extra: Sequence[str]) -> list[str]:
-    """Return the LM features besides the scores: the default ones and those requested.
-
-    Raises InputError if one that is requested is not an LM feature.
-    """
-    lms = run.feature_texts
-    for name in extra:
-        if not is_lm_feature(name, lms):
-            raise InputError(f"--feature {name}: expected LM_oov, LM_tokens or LM_minus_LM; the LMs are {', '.join(lms) or 'none'}")
-    return list(dict.fromkeys([*default_features(lms), *extra]))
-
-
-def _names(measured: MeasuredLists, run: RunConfig, lm_features: Sequence[str], options: TuneOptions) -> list[str]:
-    """Return the features to tune; log which cannot be tuned and which are unusual.
-
-    Raises InputError if none is left, or if an element of ``without`` matches nothing.
-    """
-    if measured.left_out:
-        missing = ", ".join(_lacking(name, measured) for name in measured.left_out)
-        note(f"WARNING: left out, because some hypotheses lack them: {missing}; add the scores, or take such lists out of the file")
-    names = _tunable(measured, run, lm_features, options)
-    if not names:
-        raise InputError(f"no feature is left to tune: --without leaves out all that there are ({', '.join(measured.names)})")
-    if len(names) > MANY_FEATURES:
-        note(
-            f"note: {len(names)} features take long to tune, one line search after the other, and fit these lists rather than others; "
-            "--without 'NAME*' leaves sparse ones out"
-        )
-    _warn_of_outliers(measured, names)
-    return names
-
-
-def _tunable(
-    measured: MeasuredLists, run: RunConfig, lm_features: Sequence[str], options: TuneOptions, left_out: Sequence[str] = ()
-) -> list[str]:
-    """Return the features to tune without those ``left_out``: of LM features that nobody asked for, only what says something new.
-
-    Raises InputError if an element of ``without`` matches nothing.
-    """
-    asked_for = {*options.features, *options.intervals, *left_out}
-    unneeded = {*_matching(options.without, measured), *(lm for name in options.features for lm in differing_lms(name, run.texts) or ())}
-    unneeded |= set(measured.redundant([name for name in lm_features if name not in asked_for]))
-    return [name for name in measured.names if name not in unneeded and name not in left_out]
-
-
-def _names_without(found: Measurement, run: RunConfig, options: TuneOptions) -> dict[str, list[str]]:
-    """Return for each part that ``ablation`` leaves out the features that are tuned without it."""
-    lm_features = _lm_features(run, options.features)
-    everything = _tunable(found.lists, run, (), options)
-    sparse = all(nbest.sparse for nbest in found.lists.lists)
-    left_out = parts(everything, list(found.signatures), sparse=sparse)
-    return {part: _tunable(found.lists, run, lm_features, options, features) for part, features in left_out.items()}
-
-
-def _lacking(name: str, measured: MeasuredLists) -> str:
-    """Return a score with the number of hypotheses that lack it, and where the first is."""
-    several = [nbest for nbest in measured.lists if len(nbest.hypotheses) > 1]
-    lists = [nbest for nbest in several for one in nbest.hypotheses if name not in one.scores | one.lm_scores]
-    count = sum(len(nbest.hypotheses) for nbest in several)
-    return f"{name} ({len(lists)} of {count}, first in list {lists[0].id!r})" if lists else name
-
-
-def _matching(without: Sequence[str], measured: MeasuredLists) -> list[str]:
-    """Return the features that the names and patterns ``without`` match. Raises InputError if one matches nothing."""
-    found = []
-    for pattern in without:
-        names = [name for name in [*measured.names, *measured.left_out] if fnmatchcase(name, pattern) or name == pattern]
-        if not names:
-            raise InputError(f"--without {pattern}: the features are {', '.join(measured.names)}")
-        found += names
-    return found
-
-
-def _warn_of_outliers(measured: MeasuredLists, names: Sequence[str]) -> None:
-    """Warn of features with outlying values in a few lists, such as a placeholder for the logarithm of 0."""
-    for name in names:
-        if found := measured.outliers(name):
-            nbest, value, times = found[0]
-            more = f", and so in {len(found) - 1} other lists" if len(found) > 1 else ""
-            note(
-                f"WARNING: list {nbest.id!r}: {name} is {value:g}, and its range {times:.2g} times the spread of the other lists{more}: "
-                "a mark, such as for the logarithm of 0? What is usual for this feature is measured without such lists"
-            )
-
-
-def _intervals(options: TuneOptions, run: RunConfig) -> dict[str, tuple[float, float]]:
-    """Return the bounds of weights: those given, and 0 for LMs whose weight must not be negative. Raises InputError if they disagree."""
-    for name in run.never_negative:
-        if options.intervals.get(name, (0.0, 0.0))[0] < 0:
-            raise InputError(
-                f"--interval or --fix {name} allows a weight below 0, expected 0 or more: with --only-close, hypotheses that {name} does "
-                "not score would win by their score"
-            )
-    return dict.fromkeys(run.never_negative, (0.0, math.inf)) | dict(options.intervals)
-
-
-def _search(options: TuneOptions, names: Sequence[str], intervals: Mapping[str, tuple[float, float]]) -> SearchOptions:
-    """Return the search options for these features. Raises InputError if an option names an unknown feature."""
-    for name in options.intervals:
-        if name not in names:
-            raise InputError(f"--interval or --fix {name}: the features are {', '.join(names)}")
-    return SearchOptions(options.objective, options.restarts, options.seed, intervals=dict(intervals))

@@ -21,7 +21,7 @@ from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.text import parse_steps
-from attlm_fairseq.verbs.tune import _as_options
+from attlm_fairseq.verbs.verdict import as_options
 
 SENTENCES = ["the cat sat on the mat", "a dog sat on a mat", "the dog ran", "a cat ran", "the cat sat on a dog"]
 
@@ -120,7 +120,7 @@ def test_weights_that_are_not_trusted_can_be_used_without_another_run(lists):
 
 def test_the_line_to_paste_is_for_a_shell():
     weights, decision = {"am;b": 0.1, "none": 0.0}, Decision("mbr-wer", scale=1 / 3)
-    line = _as_options(weights, decision, CandidateSpec(table=Path("a table.tsv")))
+    line = as_options(weights, decision, CandidateSpec(table=Path("a table.tsv")))
     assert shlex.split(line) == ["--corrections", "a table.tsv", "--mbr", "wer", "--scale", repr(1 / 3), "--weight", "am;b=0.1"]
 
 
