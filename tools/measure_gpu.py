@@ -63,6 +63,8 @@ def environment(**more: str) -> dict[str, str]:
 
 def begin(command: list[str], output: TextIO, **more: str) -> subprocess.Popen:
     """Start a command in a process group of its own, with more environment variables."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell's background job: what it starts would ignore the signal, too
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     return subprocess.Popen(
         command,
         cwd=ROOT,
