@@ -5,7 +5,7 @@
 # usage: run.sh FOLDER [options of fairseq-train ..]
 # FOLDER holds train, valid and test as .txt or .txt.gz: one text, such as Penn Treebank, or articles in WikiText's format, at each of which
 # state and memory are reset in training. The options given come last and win.
-# MODEL="--arch ..": the model and its sizes. BPTT=35 words of each of ROWS=40 rows make an update, RATE=0.0022 is the first rate. EPOCHS=9
+# MODEL="--arch ..": the model and its sizes. BPTT=35 words of each of BATCH=40 rows make an update, RATE=0.0022 is the first rate. EPOCHS=9
 # epochs of the text, the first WEAK=9 with less dropout than the others. MORE="9 9" goes on twice, for two more hours each, with more dropout:
 # the rate falls to 0 again from MORE_RATE=0.0018 (or one for each: "0.0018 0.0015"). PROCESSES=2 of a CPU share the rows. WORK=folder.
 # STEADY=28: the rate stays the same for 28 epochs, then falls to 0 until the last of EPOCHS; the LM is an average of the weights (EMA).
@@ -19,9 +19,9 @@ data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
 shift
 export PROCESSES=${PROCESSES:-1}
 EPOCHS=${EPOCHS:-9}
-ROWS=${ROWS:-40}
-whole_numbers EPOCHS PROCESSES ROWS
-((ROWS % PROCESSES == 0)) || { echo "run.sh: ROWS=$ROWS rows cannot be shared evenly by PROCESSES=$PROCESSES" >&2; exit 2; }
+BATCH=${BATCH:-40}
+whole_numbers EPOCHS PROCESSES BATCH
+((BATCH % PROCESSES == 0)) || { echo "run.sh: BATCH=$BATCH rows cannot be shared evenly by PROCESSES=$PROCESSES" >&2; exit 2; }
 for MORE_EPOCHS in ${MORE:-}; do whole_numbers MORE_EPOCHS; done
 work=${WORK:-$here/work}
 enter "$work"
@@ -39,10 +39,10 @@ fi
 preprocess dict --only-source --padding-factor 1 --trainpref train.marked --dict-only
 preprocess bin --only-source --srcdict dict/dict.txt --trainpref train.marked --validpref valid.rows
 
-rows=$((ROWS / PROCESSES)) bptt=${BPTT:-35}
+rows=$((BATCH / PROCESSES)) bptt=${BPTT:-35}
 words=$(cat train.txt | wc -wl | awk '{ print $1 + $2 }')
 # of an epoch: one segment more where a rotated row wraps around, and half a segment of a row at the end of a document
-updates=$(((words + ROWS * bptt - 1) / (ROWS * bptt) + 1 + (documents + 2 * ROWS - 1) / (2 * ROWS)))
+updates=$(((words + BATCH * bptt - 1) / (BATCH * bptt) + 1 + (documents + 2 * BATCH - 1) / (2 * BATCH)))
 read -ra model_options <<< "${MODEL:---arch mogrifier_lstm_lm --decoder-hidden-size 1280 --projection-size 440 --mogrifier-rank 64}"
 training=(bin --user-dir attlm_fairseq --task document_reset_lm "${marker[@]}" --document-order rotated --bptt "$bptt" --batch-size "$rows" --batch-size-valid 10 \
     "${model_options[@]}" --decoder-layers 1 --decoder-embed-dim 440 --output-layer tied --init-range 0.05 \

@@ -301,7 +301,7 @@ def test_techniques(corpus, tmp_path):
 def test_two_hours(one_text, tmp_path):
     """Two processes train; what was trained in one is not taken for it. More hours go on with what there is."""
     toy = ["--decoder-embed-dim", "4"]
-    settings = {"EPOCHS": "2", "WEAK": "1", "FIT": "8", "KINDS": "context both", "PROCESSES": "2", "ROWS": "80"}
+    settings = {"EPOCHS": "2", "WEAK": "1", "FIT": "8", "KINDS": "context both", "PROCESSES": "2", "BATCH": "80"}
     settings["MODEL"] = "--arch mogrifier_lstm_lm --decoder-hidden-size 12 --projection-size 4 --mogrifier-rank 2"
     printed = run("two_hours", one_text, *toy, work=tmp_path / "trained", **settings)
     log = (tmp_path / "trained" / "model.log").read_text()
@@ -333,7 +333,7 @@ def test_two_hours_at_a_steady_rate_that_falls_at_the_end(one_text, tmp_path):
         ({"STEADY": "4"}, "EPOCHS must be more than both"),
         ({"MODEL": "--arch kvp_lstm_lm"}, "POINTER needs STEADY, and mogrifier_lstm_lm or plain_lstm_lm as MODEL"),
         ({"STEADY": "0"}, "POINTER needs STEADY"),
-        ({"ROWS": "9", "PROCESSES": "2"}, "ROWS=9 rows cannot be shared evenly by PROCESSES=2"),
+        ({"BATCH": "9", "PROCESSES": "2"}, "BATCH=9 rows cannot be shared evenly by PROCESSES=2"),
     ):
         assert message in run("two_hours", one_text, work=tmp_path / "work", code=2, **settings | wrong)
     printed = run("two_hours", one_text, "--decoder-embed-dim", "4", "--log-interval", "1", work=tmp_path / "work", **settings)
