@@ -27,7 +27,7 @@ def not_mixing(log_probs: np.ndarray) -> np.ndarray:
 
 
 def best_neural(documents: Sequence[Events], afterwards: Mixing) -> tuple[NeuralCache, float]:
-    """Return the neural cache with which the documents are most probable, and the perplexity with it and the cache after it.
+    """Return the neural cache with which the documents are most probable, and their perplexity. ``afterwards`` mixes in the unigram cache.
 
     The search runs over theta at a middle size, then over the size, then over theta again.
     """
@@ -41,7 +41,7 @@ def best_neural(documents: Sequence[Events], afterwards: Mixing) -> tuple[Neural
 
 
 def best_unigram(documents: Sequence[Events], before: Mixing) -> tuple[UnigramCache, float]:
-    """Return the unigram cache of a grid with which the documents are most probable, and the perplexity with it and the cache before it."""
+    """Return the unigram cache with which the documents are most probable, and their perplexity. ``before`` mixes in the neural cache."""
     tried = (UnigramCache(size, 0.0, decay) for size in SIZES for decay in DECAYS)
     return min((weighted(cache, documents, before) for cache in tried), key=lambda one: one[1])
 

@@ -93,7 +93,7 @@ NOT_OF = {
     "translation": (*_IN_CONTEXT, "temperature", *_AROUND),
     "loaded": tuple(name for name in _OF_CHECKPOINTS if name != "source_text"),
 }
-"""The attributes that an LMSpec with ``kenlm``, ``mixture``, ``translation``, or ``loaded`` and no files, does not have."""
+"""The attributes that an LMSpec cannot have next to these. Next to ``loaded`` it can if it also names the files."""
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
@@ -173,7 +173,7 @@ class LMSpec:
             raise InputError(f"loaded is {self.loaded!r:.60}, expected a Scorer")
         if self.loaded is not None and self.loaded.name != self.name:
             object.__setattr__(self, "loaded", _renamed(self.loaded, self.name))
-        kinds = given.keys() - ({"loaded"} if self.checkpoints or self.kenlm else {})  # files and options say how it was loaded
+        kinds = given.keys() - ({"loaded"} if self.checkpoints or self.kenlm else {})  # which say how it was loaded
         for kind, refused in NOT_OF.items():
             if kind in kinds and (wrong := [name for name in refused if name in given]):
                 raise InputError(f"{wrong[0]} is not for {_CALLED[kind]}")

@@ -23,7 +23,10 @@ def checkpoint_to_begin_with(cfg: Any) -> Path | None:
 
 
 def require_files(cfg: Any) -> None:
-    """Raise InputError if a checkpoint to begin with is missing: fairseq would train a new model and overwrite those in --save-dir."""
+    """Raise InputError if a checkpoint to begin with is missing.
+
+    fairseq would train a new model and overwrite the checkpoints in --save-dir.
+    """
     resumed = checkpoint_to_resume(cfg)
     if cfg.restore_file != "checkpoint_last.pt":
         if not resumed.is_file() and resumed.absolute() != Path(cfg.save_dir, resumed.name).absolute():  # not yet there

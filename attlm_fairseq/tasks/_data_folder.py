@@ -21,8 +21,8 @@ def read_dictionary(data: str | None) -> Dictionary:
     path = Path(first, "dict.txt")
     if not path.is_file():
         raise InputError(
-            "there is no dict.txt; write the folder with fairseq-preprocess --only-source --destdir (for --lm-path: copy the LM's "
-            "dict.txt here, or decode with --task translation_with_lm --lms, which finds it)",
+            "there is no dict.txt: write this folder with fairseq-preprocess --only-source. For --lm-path, copy the LM's dict.txt here, "
+            "or give --task translation_with_lm --lms, which finds it",
             path=path.parent,
         )
     try:
