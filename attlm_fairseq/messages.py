@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 LOGGER = logging.getLogger("attlm_fairseq")
 
@@ -35,3 +36,22 @@ def collected() -> Iterator[list[str]]:
         yield lines
     finally:
         _COLLECTING.reset(before)
+
+
+@dataclass(slots=True)
+class FileNotes:
+    """Notes on one file, each of which is logged once.
+
+    Attributes:
+        path: the file.
+        told: the notes so far.
+    """
+
+    path: str
+    told: set[str] = field(default_factory=set)
+
+    def add(self, text: str) -> None:
+        """Log ``note: PATH: text``, unless it was logged before."""
+        if text not in self.told:
+            self.told.add(text)
+            note(f"note: {self.path}: {text}")

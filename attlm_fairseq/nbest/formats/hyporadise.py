@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputWarning
 from attlm_fairseq.files.reading import TextSource
-from attlm_fairseq.messages import note
+from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats.as_read import is_expanded
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
 from attlm_fairseq.nbest.formats.json_edits import is_in_input_order, unmoved_lists
@@ -59,19 +59,14 @@ class HyporadiseFormat(NbestFormat):
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
         silence = SilenceReader(source.name)
-        told: set[str] = set()
+        notes = FileNotes(source.name)
         for number, item in enumerate(stream_items(source, file, "[")):
             unfilled = ""
             if (filled := silence.filled_input(item.raw, item.value)) != item.raw:
                 unfilled, item = item.raw, replace(item, raw=filled, value=DECODER.decode(filled))
             nbest = _nbest_list(item, number, source.name)
             for key in _other_lists_of_scores(item.value):
-                if key not in told:
-                    told.add(key)
-                    note(
-                        f"note: {source.name}: {key} is not read: a list of scores is called ..score and has a number for each hypothesis, "
-                        "not in quotes"
-                    )
+                notes.add(f"{key} is not read: a list of scores is called ..score and has a number for each hypothesis, not in quotes")
             extras = item.value.keys() - {"id", "input", "output", TOTAL_COLUMN, *nbest.hypotheses[0].scores}
             nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses), extras=tuple(sorted(extras)), unfilled=unfilled)
             yield nbest

@@ -21,6 +21,7 @@ from attlm_fairseq.nbest.formats.json_text import (
     with_values,
     without_member,
 )
+from attlm_fairseq.nbest.formats.layouts import Layout, id_key_of, layout_of
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
     added_scores,
@@ -31,7 +32,6 @@ from attlm_fairseq.nbest.formats.lines import (
     place_of,
     split_end,
 )
-from attlm_fairseq.nbest.formats.records import Layout, id_key_of, layout_of
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 FORMAT = "json"

@@ -9,8 +9,10 @@ from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.reading import TextSource
+from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.as_read import is_expanded
+from attlm_fairseq.nbest.formats.hypothesis_scores import At, ScoreReader, are_scores, has_scores
 from attlm_fairseq.nbest.formats.json_edits import confidences
 from attlm_fairseq.nbest.formats.json_text import (
     DECODER,
@@ -43,7 +45,6 @@ from attlm_fairseq.nbest.formats.lines import (
     write_lines,
 )
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
-from attlm_fairseq.nbest.formats.records import Reader, are_scores, has_scores
 from attlm_fairseq.nbest.formats.silence import SilenceReader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
@@ -74,7 +75,7 @@ class JsonlFormat(NbestFormat):
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
-        reader, silence = Reader(source.name), SilenceReader(source.name)
+        reader, silence = ScoreReader(FileNotes(source.name)), SilenceReader(source.name)
         count = 0
         for count, (before, line, line_number) in enumerate(filled_lines(source, file), 1):
             filled = silence.filled_line(line)
@@ -122,9 +123,9 @@ def _column(value: dict[str, Any]) -> str | None:
     return next((key for key, column in lists.items() if is_column(key, column)), None)
 
 
-def _nbest_list(body: str, count: int, reader: Reader, line: int) -> tuple[NbestList, set[str], bool]:
+def _nbest_list(body: str, count: int, reader: ScoreReader, line: int) -> tuple[NbestList, set[str], bool]:
     """Return the list, the names of its fields and its hypotheses' that only this format keeps, and whether it has no id."""
-    path = reader.path
+    path = reader.notes.path
     shapes = "" if count else f"; {SHAPES}"
     try:
         value = DECODER.decode(body)
@@ -148,13 +149,13 @@ def _nbest_list(body: str, count: int, reader: Reader, line: int) -> tuple[Nbest
     return NbestList(name, hypotheses, references, line, sparse=sparse, path=path, source=source), extras, value.get("id") is None
 
 
-def _hypothesis(value: Any, index: int, place: Place, reader: Reader, whole: dict[str, Any], extras: set[str]) -> Hypothesis:
+def _hypothesis(value: Any, index: int, place: Place, reader: ScoreReader, whole: dict[str, Any], extras: set[str]) -> Hypothesis:
     """Return the hypothesis, and add the names of its fields that are not read to ``extras``."""
     if not isinstance(value, dict) or "text" not in value:
         raise place.error(f'is {quoted(json.dumps(value))}: expected {{"text": ..., "scores": {{...}}}}', "hyps", index)
     if not isinstance(value.get(SCORES, {}), dict):
         raise place.error(f"is {quoted(json.dumps(value[SCORES]))}: expected {{name: value}}", "hyps", index, SCORES)
-    scores, read = reader.scores(value, whole, place, "hyps", index)
+    scores, read = reader.scores(value, At(place, ("hyps", index)), whole)
     extras |= value.keys() - _OF_HYPOTHESIS - read
     text = place.text(value["text"], "hyps", index, "text")
     return Hypothesis(text, scores, index + 1, times=_times(value.get("times"), len(text.split()), index, place))

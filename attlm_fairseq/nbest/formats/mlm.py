@@ -9,7 +9,9 @@ from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.reading import TextSource
+from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
+from attlm_fairseq.nbest.formats.hypothesis_scores import ScoreReader
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
 from attlm_fairseq.nbest.formats.json_text import (
     Child,
@@ -24,7 +26,6 @@ from attlm_fairseq.nbest.formats.json_text import (
 )
 from attlm_fairseq.nbest.formats.lines import TOTAL, SeenIds, fresh_names, is_as_read, own_text, place_of, quoted, required_main_score
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
-from attlm_fairseq.nbest.formats.records import Reader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
 from attlm_fairseq.numeric import is_number
@@ -49,7 +50,7 @@ class MlmFormat(NbestFormat):
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
         seen = SeenIds()
-        reader = Reader(source.name)
+        reader = ScoreReader(FileNotes(source.name))
         for item in stream_items(source, file, "{"):
             if not seen.add(item.key or ""):
                 raise InputError(f"the utterance {quoted(item.key or '')} is there twice", path=source.name, line=item.line)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from attlm_fairseq.messages import note
+from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.json_text import DECODER, with_members, without_member
+from attlm_fairseq.nbest.formats.layouts import layout_of
 from attlm_fairseq.nbest.formats.lines import split_end
-from attlm_fairseq.nbest.formats.records import layout_of
 
 _EMPTY = re.compile(r"\[\s*\]")
 _EMPTY_HYPS = re.compile(r'"hyps"\s*:\s*\[\s*\]')
@@ -19,8 +19,7 @@ class SilenceReader:
     """Puts an empty hypothesis into the text of the utterances of one file that have none. Logs one line, once."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
-        self._told = False
+        self._notes = FileNotes(path)
 
     def filled(self, text: str, value: Any) -> str:
         """Return the JSON text of an utterance with its empty hypothesis, given its value; or as it is."""
@@ -48,9 +47,7 @@ class SilenceReader:
         return self._tell(text[:begin] + with_members(body, {key: hypotheses}) + end)
 
     def _tell(self, text: str) -> str:
-        if not self._told:
-            self._told = True
-            note(f"note: {self._path}: utterances without hypotheses are read as silence: one hypothesis, an empty text without scores")
+        self._notes.add("utterances without hypotheses are read as silence: one hypothesis, an empty text without scores")
         return text
 
 

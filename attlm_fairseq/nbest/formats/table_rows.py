@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.reading import TextSource
+from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
+from attlm_fairseq.nbest.formats.hypothesis_scores import ScoreReader
 from attlm_fairseq.nbest.formats.lines import (
     SeenIds,
     filled_lines,
@@ -20,7 +22,6 @@ from attlm_fairseq.nbest.formats.lines import (
     require_one_utterance,
     split_end,
 )
-from attlm_fairseq.nbest.formats.records import Reader
 from attlm_fairseq.nbest.formats.table_columns import Columns
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
@@ -123,7 +124,7 @@ def split_row(line: str) -> list[str]:
 
 def lists_of_rows(rows: Iterator[Row], columns: Columns, file: FileText, path: str, blank_references: bool) -> Iterator[NbestList]:
     seen = SeenIds()
-    reader = Reader(path)
+    reader = ScoreReader(FileNotes(path))
     found_any = False
     whole = _whole(rows, len(columns.names), not file.framing[1:], path)
     groups = ((name, list(group)) for name, group in itertools.groupby(whole, lambda row: row.fields[columns.id]))
@@ -178,7 +179,7 @@ def _whole(rows: Iterator[Row], width: int, has_header: bool, path: str) -> Iter
         yield row
 
 
-def _scores(row: Row, columns: Columns, reader: Reader) -> dict[str, float]:
+def _scores(row: Row, columns: Columns, reader: ScoreReader) -> dict[str, float]:
     """Return the scores of a row; one that is divided by length is a sum again if a column has the number of tokens."""
     scores: dict[str, float] = {}
     by_name = dict(zip(columns.spelled, row.fields, strict=True))
@@ -187,7 +188,7 @@ def _scores(row: Row, columns: Columns, reader: Reader) -> dict[str, float]:
         key = columns.spelled[place]
         if row.fields[place] == "":
             continue
-        score = number(row.fields[place], f"the column {name}", reader.path, row.line)
+        score = number(row.fields[place], f"the column {name}", reader.notes.path, row.line)
         if (normalised := keys.NORMALISED.get(key)) is not None:
             name, score = reader.sum_of(name, score, normalised, length, taken=normalised.sum_name in by_name)
         scores[name] = -score if key in keys.COSTS else score
