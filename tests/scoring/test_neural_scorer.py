@@ -23,7 +23,7 @@ from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.modules.kernels import softmax_events
 from attlm_fairseq.modules.kernels.limits import Widths
 from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents, plain_normalisers
-from attlm_fairseq.scoring import neural
+from attlm_fairseq.scoring import neural, tree_scoring
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.deviation import SAMPLE_SENTENCES
 from attlm_fairseq.scoring.neural import NeuralScorer
@@ -175,7 +175,7 @@ def test_parts_side_by_side_score_as_one(checkpoint, monkeypatch):
                 check()
 
         monkeypatch.setattr(neural, "build_prefix_tree", build_prefix_tree)
-        monkeypatch.setattr(neural, "tree_features", fail_or_wait)
+        monkeypatch.setattr(tree_scoring, "tree_features", fail_or_wait)
         with pytest.raises(ZeroDivisionError):
             scorer.score(sentences)
         assert torch.get_num_threads() == 3
