@@ -11,7 +11,7 @@ from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.nbest.features.combination import MAX_ABSOLUTE
 from attlm_fairseq.nbest.formats.lines import number
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.scoring.lm_spec import check_name
+from attlm_fairseq.scoring.lm_options import check_name
 
 Numbers = str | os.PathLike[str] | Sequence[float]
 """A file with one number per line, or the numbers: one for each hypothesis, list by list, each list in its order."""

@@ -21,7 +21,7 @@ from attlm_fairseq.modules.kernels.torch_settings import full_float32
 from attlm_fairseq.numeric import ceil_div
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
-from attlm_fairseq.scoring.lm_spec import Direction
+from attlm_fairseq.scoring.lm_options import Direction
 from attlm_fairseq.scoring.oov import LOUD_OOV_RATE
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.scoring.token_lm import autocast

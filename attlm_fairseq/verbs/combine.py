@@ -17,7 +17,7 @@ from attlm_fairseq.nbest.formats.as_read import extras_of, tell_of_left_out
 from attlm_fairseq.nbest.line_matching import By, check_by
 from attlm_fairseq.nbest.nbest_list import VOTE, Hypothesis, NbestList
 from attlm_fairseq.nbest.references import is_ctm, silent_lists
-from attlm_fairseq.scoring.lm_spec import check_name
+from attlm_fairseq.scoring.lm_options import check_name
 from attlm_fairseq.verbs.fit_of_references import warn_of_other_utterances
 from attlm_fairseq.verbs.lists import Lists, is_file, lists_or_texts
 from attlm_fairseq.verbs.systems import lists_of_system

@@ -19,7 +19,8 @@ from attlm_fairseq.nbest.run.lm_changes import LM_CHANGES
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig, parse_devices
 from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
 from attlm_fairseq.scoring.lm_files import EXPECTED
-from attlm_fairseq.scoring.lm_spec import LMSpec, check_name, parsed
+from attlm_fairseq.scoring.lm_options import check_name, parsed
+from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline, text_pipeline
 from attlm_fairseq.text.pipeline import NO_STEPS

@@ -21,7 +21,8 @@ from attlm_fairseq.nbest.features.lm_features import all_features
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import context_to_write, note_kept_context, write_config
 from attlm_fairseq.scoring import text_file
-from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
+from attlm_fairseq.scoring.lm_options import check_name
+from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.mixture import MAX_REMAINING_GAIN, EMIteration, em_weights, mix
 from attlm_fairseq.scoring.oov_policy import UNK
 from attlm_fairseq.scoring.perplexity import perplexity

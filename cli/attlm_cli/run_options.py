@@ -39,7 +39,8 @@ from attlm_fairseq.nbest.run.lm_changes import Named, numbered, with_dictionary,
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, NORMALISERS, PRECISIONS, DeviceConfig, parse_device, parse_devices, parse_memory
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.lm_files import find_lm
-from attlm_fairseq.scoring.lm_spec import Direction, LMSpec, check_name
+from attlm_fairseq.scoring.lm_options import Direction, check_name
+from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.text.pipeline import usage
 from attlm_fairseq.text.steps import KINDS
 from attlm_fairseq.verbs.configuration import run_config

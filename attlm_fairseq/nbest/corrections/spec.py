@@ -23,7 +23,7 @@ from attlm_fairseq.nbest.metrics.metric import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.tuning.folds import FOLDS
 from attlm_fairseq.numeric import WHOLE_NUMBER
-from attlm_fairseq.scoring.lm_spec import ALLOWED
+from attlm_fairseq.scoring.lm_options import ALLOWED
 
 MAX_CANDIDATES = 1000
 

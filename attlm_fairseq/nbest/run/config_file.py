@@ -37,7 +37,8 @@ from attlm_fairseq.nbest.run.config_entries import (
 )
 from attlm_fairseq.scoring.cache import parse_neural_cache, parse_temperature, parse_unigram_cache
 from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
-from attlm_fairseq.scoring.lm_spec import ALLOWED, NOT_OF, LMSpec, check_name
+from attlm_fairseq.scoring.lm_options import ALLOWED, NOT_OF, check_name
+from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.oov_policy import parse_policy
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import Any
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.lm_files import OF_FAIRSEQ, lm_kind
-from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
+from attlm_fairseq.scoring.lm_options import check_name
+from attlm_fairseq.scoring.lm_spec import LMSpec
 
 Named = tuple[str | None, Any]
 """A value for the LM of this name; None: for all LMs."""
