@@ -21,6 +21,16 @@ def visible(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}" if found[0] > "\xff" else f"\\x{ord(found[0]):02x}", text)
 
 
+def quoted(found: str) -> str:
+    """Return what was found, short enough for a message."""
+    return repr(shortened(found))
+
+
+def shortened(found: str) -> str:
+    """Return what was found, short enough for a message, without quotes."""
+    return found if len(found) <= 60 else found[:57] + "..."
+
+
 def shown(value: object) -> str:
     """Return a value of the wrong type for a message."""
     return f"{value!r:.60} ({type(value).__name__})"

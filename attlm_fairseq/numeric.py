@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 MAX_DIGITS = 18  # of a whole number in a text: fits 64 bits
+LN_2 = math.log(2.0)  # fairseq writes base-2 logs
 LN_10 = math.log(10.0)  # ARPA files and SRILM write base-10 logs: times LN_10 they are natural logs
 
 

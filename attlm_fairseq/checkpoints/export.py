@@ -9,7 +9,8 @@ from typing import Any
 
 from attlm_fairseq import __version__
 from attlm_fairseq.checkpoints.folder import StoredModel, write_model_folder
-from attlm_fairseq.checkpoints.reading import MISSHAPEN, TrainedModel
+from attlm_fairseq.checkpoints.reading import TrainedModel
+from attlm_fairseq.checkpoints.weight_checks import MISSHAPEN
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.folders import whole_folder
 from attlm_fairseq.templates import load_template

@@ -19,7 +19,7 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from attlm_fairseq.checkpoints.reading import checked_sparse_tensors, first_sentence
+from attlm_fairseq.checkpoints.plain_data import checked_sparse_tensors, first_sentence
 from attlm_fairseq.errors import InputError
 
 NOT_EVALUATED = {

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 
-from attlm_fairseq.checkpoints.reading import load_model, size_of
+from attlm_fairseq.checkpoints.reading import load_model
+from attlm_fairseq.checkpoints.weight_checks import size_of
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.memory import ProjectedReader, Reader

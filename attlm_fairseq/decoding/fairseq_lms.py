@@ -14,8 +14,11 @@ from fairseq import checkpoint_utils
 from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel
 from torch import Tensor
 
-from attlm_fairseq.checkpoints.reading import check_finite, find_dictionary, is_checkpoint, load_model, read_plain_data
+from attlm_fairseq.checkpoints.dictionary_files import find_dictionary
+from attlm_fairseq.checkpoints.plain_data import is_checkpoint, read_plain_data
+from attlm_fairseq.checkpoints.reading import load_model
 from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, UNK, Vocabulary
+from attlm_fairseq.checkpoints.weight_checks import check_finite
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.fusion_lm import FusionLM
 from attlm_fairseq.decoding.incremental_lm import IncrementalLM

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attlm_fairseq.checkpoints.reading import is_checkpoint
+from attlm_fairseq.checkpoints.plain_data import is_checkpoint
 from attlm_fairseq.decoding.cache import CACHE_BYTES, SharedByCopies
 from attlm_fairseq.decoding.doubts import name_of
 from attlm_fairseq.decoding.stateful_lm import StatefulLM

@@ -17,7 +17,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from attlm_fairseq.checkpoints.fairseq_loading import FROM_CHECKPOINT
-from attlm_fairseq.checkpoints.reading import check_finite
+from attlm_fairseq.checkpoints.weight_checks import check_finite
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import IncrementalDecoder
 from attlm_fairseq.models._refused_options import refuse_model_options, stored_state

@@ -12,7 +12,8 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY, BaseFairseqModel, FairseqLa
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
-from attlm_fairseq.checkpoints.reading import FINGERPRINT, check_finite
+from attlm_fairseq.checkpoints.reading import FINGERPRINT
+from attlm_fairseq.checkpoints.weight_checks import check_finite
 from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.models._decoder import MemoryDecoder
 from attlm_fairseq.models._refused_options import check_another_task, warn_of_slow_bfloat16

@@ -9,7 +9,7 @@ from dataclasses import replace
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.nbest.features.combination import MAX_ABSOLUTE
-from attlm_fairseq.nbest.formats.lines import number
+from attlm_fairseq.nbest.formats.number_texts import number
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.scoring.lm_options import check_name
 

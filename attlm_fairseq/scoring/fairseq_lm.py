@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attlm_fairseq.checkpoints.reading import find_dictionary
+from attlm_fairseq.checkpoints.dictionary_files import find_dictionary
 from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, UNK, Vocabulary, fingerprint
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.hashes import FileHash

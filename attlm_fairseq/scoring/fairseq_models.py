@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
-from attlm_fairseq.checkpoints.reading import MISSHAPEN, check_finite, find_family, misshapen, read_plain_data
+from attlm_fairseq.checkpoints.plain_data import read_plain_data
+from attlm_fairseq.checkpoints.reading import find_family
+from attlm_fairseq.checkpoints.weight_checks import MISSHAPEN, check_finite, misshapen
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.fairseq_import import import_fairseq
 from attlm_fairseq.forks import one_thread_in_forks

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attlm_fairseq.checkpoints.reading import data_folders, find_dictionary
+from attlm_fairseq.checkpoints.dictionary_files import data_folders, find_dictionary
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, UNK, Vocabulary, fingerprint
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.hashes import FileHash

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attlm_fairseq.checkpoints.reading import check_finite
+from attlm_fairseq.checkpoints.weight_checks import check_finite
 from attlm_fairseq.errors import InputError, beginning, require_words
 from attlm_fairseq.files.hashes import FileHash
 from attlm_fairseq.forks import one_thread_in_forks

@@ -170,7 +170,8 @@ def _kind_of_folder(folder: Path) -> LMKind:
 
 
 def _kind_of_checkpoint(path: Path) -> LMKind:
-    from attlm_fairseq.checkpoints.reading import find_family, read_plain_data
+    from attlm_fairseq.checkpoints.plain_data import read_plain_data
+    from attlm_fairseq.checkpoints.reading import find_family
 
     content = read_plain_data(path, mapped=True)
     config = content.get("cfg") if isinstance(content, dict) else None

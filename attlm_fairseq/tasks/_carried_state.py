@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attlm_fairseq.checkpoints.reading import first_sentence
+from attlm_fairseq.checkpoints.plain_data import first_sentence
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.state import EVERYTHING, Carried, LanguageModelState

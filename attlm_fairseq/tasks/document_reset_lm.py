@@ -11,7 +11,7 @@ import torch
 from fairseq.data import iterators
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 from omegaconf import II
 from torch import Tensor
 
@@ -21,9 +21,9 @@ from attlm_fairseq.modules.state import Carried, has_slots
 from attlm_fairseq.tasks._absent import counting_nothing, is_absent
 from attlm_fairseq.tasks._carried_state import CarriedState
 from attlm_fairseq.tasks._document_dataset import DOCUMENT_ORDERS, DocumentDataset, Segment
+from attlm_fairseq.tasks._lm_task import LMTask
 from attlm_fairseq.tasks._resuming import RESUME, changes, world_size
 from attlm_fairseq.tasks._training_options import TrainingOptions
-from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMTask
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class DocumentResetLMConfig(TrainingOptions):
 
 
 @register_task("document_reset_lm", dataclass=DocumentResetLMConfig)
-class DocumentResetLMTask(SentenceResetLMTask):
+class DocumentResetLMTask(LMTask):
     """Language modelling over documents, trained as by Daniluk et al. (2017).
 
     ``--batch-size`` rows read one document after another, ``--bptt`` tokens per batch. State and memory are carried from
@@ -90,8 +90,6 @@ class DocumentResetLMTask(SentenceResetLMTask):
     segment`` nothing is carried; the predicted events are the same, so the two perplexities can be compared. Validation logs
     ``ppl`` over all words and line ends.
     """
-
-    perplexities = ("ppl",)
 
     def __init__(self, cfg: DocumentResetLMConfig, dictionary: Any) -> None:
         if cfg.bptt < 1:
@@ -145,16 +143,8 @@ class DocumentResetLMTask(SentenceResetLMTask):
         """Refuse to generate: the sentences to continue would be cut into segments, each of which would be continued."""
         raise InputError("--task document_reset_lm does not generate: give --task sentence_reset_lm to fairseq-generate or -interactive")
 
-    def load_dataset(self, split: str, combine: bool = False, epoch: int = 1, **kwargs: Any) -> None:
-        """Load a split. Only if fairseq's trainer loads its training data, the batches are those of training."""
-        # the trainer alone passes data_selector: the same split may also be loaded to be evaluated
-        training = split == self.cfg.train_subset and "data_selector" in kwargs
-        if training and split in self.datasets and not self.datasets[split].training:
-            raise InputError(
-                f"split {split!r} is read in another order for training and cannot be the validation data too; copy it under another name",
-                path=self.datasets[split].name,
-            )
-        self.datasets[split] = self.make_dataset(split, combine, epoch, training)
+    def change_for_training(self) -> str:
+        return "read in another order"
 
     def make_dataset(self, split: str, combine: bool, epoch: int, training: bool) -> DocumentDataset:
         """Return the documents of a split, which are the same in training and evaluation."""
@@ -269,8 +259,8 @@ class DocumentResetLMTask(SentenceResetLMTask):
 
     def valid_step(self, sample: dict, model: BaseFairseqModel, criterion: torch.nn.Module) -> tuple[Tensor, int, dict]:
         if self.is_absent_in_validation(sample):
-            return counting_nothing(*FairseqTask.valid_step(self, self.two_words(model), model, criterion))
-        return FairseqTask.valid_step(self, self.with_state(sample, self.validation_state), model, criterion)
+            return counting_nothing(*super().valid_step(self.two_words(model), model, criterion))
+        return super().valid_step(self.with_state(sample, self.validation_state), model, criterion)
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
         """Return the state of the rows of all ranks, so that a resumed run continues exactly. That of teachers is not kept."""
@@ -284,7 +274,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
     def dependencies(self) -> dict[str, Any]:
         """Return the settings that decide which row reads which words; with others, a row would continue the state of other words."""
         return {
-            "--task": self._name,
+            "--task": self.task_name,
             "--distributed-world-size": world_size(),
             "--bptt": self.cfg.bptt,
             "--batch-size": self.row_count(self.cfg.batch_size, self.cfg.max_tokens),

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import Holds
-from attlm_fairseq.nbest.formats.lines import decimal, fresh_names, main_score, one_line
+from attlm_fairseq.nbest.formats.lines import one_line
+from attlm_fairseq.nbest.formats.number_texts import decimal
+from attlm_fairseq.nbest.formats.score_names import fresh_names, main_score
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
 
 _NEGLIGIBLE = 1e-12  # what rounding of binary fractions leaves

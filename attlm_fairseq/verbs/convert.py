@@ -13,7 +13,7 @@ from attlm_fairseq.files.writing import is_stream
 from attlm_fairseq.nbest import formats
 from attlm_fairseq.nbest.formats import ONE_BEST, Holds, NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.formats.as_read import as_new
-from attlm_fairseq.nbest.formats.lines import SeenIds
+from attlm_fairseq.nbest.formats.list_ids import SeenIds
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.score_files import Numbers, with_further_scores
 from attlm_fairseq.text import TextPipeline, text_pipeline

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.formats.lines import SeenIds
+from attlm_fairseq.nbest.formats.list_ids import SeenIds
 from attlm_fairseq.nbest.lattices.best_texts import best_texts
 from attlm_fairseq.nbest.lattices.labels import read_symbols
 from attlm_fairseq.nbest.lattices.lattice import WORDS, Lattice

@@ -16,7 +16,8 @@ from lm_files import write_checkpoint, write_dictionary
 
 from attlm_fairseq.checkpoints.folder import read_model_folder, write_model_folder
 from attlm_fairseq.checkpoints.plain_arrays import NumberType, PlainArray, reconstruct
-from attlm_fairseq.checkpoints.reading import allowed_globals, load_model, read_plain_data
+from attlm_fairseq.checkpoints.plain_data import allowed_globals, read_plain_data
+from attlm_fairseq.checkpoints.reading import load_model
 from attlm_fairseq.checkpoints.vocabulary import Vocabulary
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.plugin import FILE_GLOBALS, refuse_unsafe_loading, register

@@ -18,7 +18,7 @@ from lm_files import write_checkpoint
 
 import attlm_fairseq.plugin
 from attlm_fairseq.checkpoints.fairseq_loading import option_values, refuse_unusable, runs
-from attlm_fairseq.checkpoints.reading import allowed_globals, read_plain_data
+from attlm_fairseq.checkpoints.plain_data import allowed_globals, read_plain_data
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.plugin import FILE_GLOBALS
 

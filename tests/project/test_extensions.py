@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -60,7 +61,9 @@ class OwnLanguageModel(MemoryLanguageModel):
     family = "own_lm"
 """
 FORMATS = """
-from attlm_fairseq.nbest.formats.lines import grouped, number, one_line, split_end, text_of, write_lines, written
+from attlm_fairseq.nbest.formats.lines import grouped, one_line, split_end, write_lines
+from attlm_fairseq.nbest.formats.number_texts import number, written
+from attlm_fairseq.nbest.formats.own_text import text_of
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis
 
@@ -104,28 +107,38 @@ RESCORE = ("rescore", "lists.txt", "--lm", "lm=lm.pt", "--weight", "lm=1")
 OWN_LISTS = "own-score 0 -2.000000 a b\nown-score 0 -1.000000 b\nown-score 1 -1.000000 b a\n"
 
 
-@pytest.fixture
-def installed(tmp_path, monkeypatch) -> Path:
-    """A folder with the package as pip installs it, and next to it checkpoints and lists."""
-    monkeypatch.chdir(tmp_path)
-    info = tmp_path / "site" / "own_package-1.0.dist-info"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A folder with checkpoints and lists, and in ``site`` the package as pip installs it."""
+    folder = tmp_path_factory.mktemp("made")
+    info = folder / "site" / "own_package-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-package\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
-    (tmp_path / "site" / "own_models.py").write_text(MODELS)
-    (tmp_path / "site" / "own_formats.py").write_text(FORMATS)
-    (tmp_path / "lists.txt").write_text("0 ||| a b ||| d= -1\n0 ||| b ||| d= -2\n1 ||| b a ||| d= -1\n")
-    (tmp_path / "lists.own").write_text(OWN_LISTS)
-    (tmp_path / "text.txt").write_text("a b\n")
-    run(WRITE, tmp_path / "site", TESTS)
+    (folder / "site" / "own_models.py").write_text(MODELS)
+    (folder / "site" / "own_formats.py").write_text(FORMATS)
+    (folder / "lists.txt").write_text("0 ||| a b ||| d= -1\n0 ||| b ||| d= -2\n1 ||| b a ||| d= -1\n")
+    (folder / "lists.own").write_text(OWN_LISTS)
+    (folder / "text.txt").write_text("a b\n")
+    run(WRITE, folder / "site", TESTS, within=folder)
+    shutil.rmtree(folder / "site" / "__pycache__", ignore_errors=True)  # a file that a test changes may have the time of the first
+    return folder
+
+
+@pytest.fixture
+def installed(made, tmp_path, monkeypatch) -> Path:
+    """The folder ``site`` of a copy of ``made``, which is the current folder."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     return tmp_path / "site"
 
 
-def run(program: str, *folders: Path, arguments: tuple[str, ...] = (), code: int = 0) -> subprocess.CompletedProcess:
+def run(
+    program: str, *folders: Path, arguments: tuple[str, ...] = (), code: int = 0, within: Path | None = None
+) -> subprocess.CompletedProcess:
     path = os.pathsep.join([*map(str, folders), os.environ.get("PYTHONPATH", "")])
-    found = subprocess.run(
-        [sys.executable, "-c", program, *arguments], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
-    )
+    environment = {**os.environ, "PYTHONPATH": path}
+    found = subprocess.run([sys.executable, "-c", program, *arguments], env=environment, capture_output=True, text=True, cwd=within)
     assert found.returncode == code, found.stderr
     return found
 
@@ -246,19 +259,19 @@ def test_a_format_that_fails_to_recognise_lists_is_named(installed):
     (installed / "own_formats.py").write_text(FORMATS.replace('return head.startswith("own-score ")', "return head[10**6]"))
     told = attlm("convert", "lists.txt", "--to", "jsonl", site=installed, code=2).stderr
     assert "attlm: error: 'own' of the package own_formats fails to recognise lists (IndexError: string index out of range in " in told
-    assert f"{installed / 'own_formats.py'}, line 12): name the format of the lists with --format" in told
+    assert f"{installed / 'own_formats.py'}, line 14): name the format of the lists with --format" in told
     assert attlm("convert", "lists.txt", "--format", "moses", "--to", "jsonl", site=installed).stdout.count("\n") == 2
 
 
 @pytest.mark.parametrize(
     ("right", "wrong", "message"),
     [
-        ("", "", "(ValueError: not enough values to unpack (expected 4, got 3) in {file}, line 17)"),
-        ("source.name, place)", "place)", "(TypeError: number() missing 1 required positional argument: 'line' in {file}, line 18)"),
+        ("", "", "(ValueError: not enough values to unpack (expected 4, got 3) in {file}, line 19)"),
+        ("source.name, place)", "place)", "(TypeError: number() missing 1 required positional argument: 'line' in {file}, line 20)"),
         (
             "def parse(line, place, _):",
             "def parse(line, place, _, missing=[][0]):",
-            "(IndexError: list index out of range in {file}, line 15)",
+            "(IndexError: list index out of range in {file}, line 17)",
         ),
     ],
 )

@@ -166,7 +166,7 @@ def test_the_average_goes_on_with_the_optimizer_alone(reset_dataloader, reset_op
 def test_patience_forgets_what_fairseq_forgets(monkeypatch, forgets):
     """Else a run goes on without a best validation, and ends after the first one, which takes the place of the best checkpoint."""
     counted = []
-    monkeypatch.setattr("attlm_fairseq.tasks.sentence_reset_lm.load_patience_dict", counted.append)
+    monkeypatch.setattr("attlm_fairseq.tasks._trained_task.load_patience_dict", counted.append)
     task = make_task(**{"reset_meters": False, "reset_optimizer": False, **forgets})
     task.set_checkpoint_dict({"patience": {"best": 3.0, "num_runs": 2}})
     assert counted == ([] if forgets else [{"best": 3.0, "num_runs": 2}])

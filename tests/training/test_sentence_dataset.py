@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.tasks._lm_task import perplexity
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
-from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMConfig, SentenceResetLMTask, perplexity
+from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMConfig, SentenceResetLMTask
 
 
 def make_dictionary() -> Dictionary:

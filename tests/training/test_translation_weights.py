@@ -9,7 +9,8 @@ import torch
 from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 
-from attlm_fairseq.checkpoints.reading import FINGERPRINT, check_finite
+from attlm_fairseq.checkpoints.reading import FINGERPRINT
+from attlm_fairseq.checkpoints.weight_checks import check_finite
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models.attentive_lstm import AttentiveLSTMTranslationConfig, AttentiveLSTMTranslationModel
 from attlm_fairseq.modules.families import FAMILIES

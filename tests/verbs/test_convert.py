@@ -15,7 +15,7 @@ import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.formats import CONVERTIBLE_FOLDERS, FOLDER_FORMATS, ONE_BEST, find_format
-from attlm_fairseq.nbest.formats.lines import fresh_names
+from attlm_fairseq.nbest.formats.score_names import fresh_names
 from attlm_fairseq.verbs.convert import TARGETS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "nbest" / "formats"))

@@ -8,21 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple, TextIO
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.formats.lines import (
-    SeenIds,
-    is_number,
-    number,
-    numbered,
-    own_text,
-    quoted,
-    text_of_hypothesis,
-    writable,
-    write_lines,
-)
+from attlm_fairseq.nbest.formats.lines import numbered, write_lines
+from attlm_fairseq.nbest.formats.list_ids import SeenIds, writable
+from attlm_fairseq.nbest.formats.number_texts import is_written_number, number
+from attlm_fairseq.nbest.formats.own_text import own_text, text_of_hypothesis
 from attlm_fairseq.nbest.formats.protocol import NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, Sausage
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
@@ -79,7 +72,7 @@ class CtmFormat(NbestFormat):
             return any(map(_is_comment, head.split("\n")))
         if any("." in f"{row['begin']}{row['duration']}{row['confidence']}" for row in found):
             return 2 * (len(found) + alternatives) > len(rows)
-        return 0 < len(found) == len(rows) and not all(is_number(row["word"]) for row in found)
+        return 0 < len(found) == len(rows) and not all(is_written_number(row["word"]) for row in found)
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)

@@ -8,8 +8,12 @@ from pathlib import Path
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats.keyed import Table, TableWriter, file_name, require_key, tables_beside
-from attlm_fairseq.nbest.formats.lines import TOTAL, SeenIds, fresh_names, number, one_line, text_of, text_of_hypothesis, written
+from attlm_fairseq.nbest.formats.lines import one_line
+from attlm_fairseq.nbest.formats.list_ids import SeenIds
+from attlm_fairseq.nbest.formats.number_texts import number, written
+from attlm_fairseq.nbest.formats.own_text import text_of, text_of_hypothesis
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFolderFormat
+from attlm_fairseq.nbest.formats.score_names import TOTAL, fresh_names
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 

@@ -7,25 +7,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.reading import CARRIAGE_RETURNS, TextSource
-from attlm_fairseq.nbest.formats.lines import (
-    LN2,
-    SeenIds,
-    fresh_names,
-    number,
-    numbered,
-    one_word,
-    own_text,
-    quoted,
-    split_end,
-    text_of_hypothesis,
-    write_lines,
-    written,
-)
+from attlm_fairseq.nbest.formats.lines import numbered, split_end, write_lines
+from attlm_fairseq.nbest.formats.list_ids import SeenIds
+from attlm_fairseq.nbest.formats.number_texts import number, written
+from attlm_fairseq.nbest.formats.own_text import own_text, text_of_hypothesis
 from attlm_fairseq.nbest.formats.protocol import NbestFormat
+from attlm_fairseq.nbest.formats.score_names import fresh_names, one_word
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
+from attlm_fairseq.numeric import LN_2
 
 SUM = "fairseq"  # ln P(hypothesis), from the P-line
 NORMALISED = "H"  # the H-line's score, length-normalised, in natural log
@@ -90,7 +82,7 @@ class FairseqFormat(NbestFormat):
         own_text(nbest, self.name)
         lines = _lines_of(text_of_hypothesis(nbest, hypothesis).own)
         if hypothesis.total is not None:
-            total = written(hypothesis.total / LN2, "total", nbest)
+            total = written(hypothesis.total / LN_2, "total", nbest)
             for i, line in enumerate(lines):
                 if _kind(line) in ("H", "D"):
                     label, _, text = line.split("\t", 2)
@@ -167,7 +159,7 @@ def _take(line: _Line, nbest: NbestList, of_list: ListText) -> None:
         score, tab, text = content.partition("\t")
         if not tab:
             raise InputError(f"{label} has one field: expected a score and a text", path=path, line=line.number)
-        scores = {NORMALISED: number(score, f"the score of {label}", path, line.number) * LN2}
+        scores = {NORMALISED: number(score, f"the score of {label}", path, line.number) * LN_2}
         nbest.hypotheses.append(Hypothesis(text, scores, rank=len(nbest.hypotheses) + 1, verbatim=HypothesisText(line.text)))
         return
     before_hypotheses = not nbest.hypotheses
@@ -202,7 +194,7 @@ def _take_scores(line: _Line, label: str, content: str, hypothesis: Hypothesis, 
         if len(values) <= words:
             message = f"{label} has {len(values)} scores for {words} words: expected at least {words + 1}; is the line cut short?"
             raise InputError(message, path=path, line=line.number)
-        hypothesis.scores[SUM] = sum(values) * LN2
+        hypothesis.scores[SUM] = sum(values) * LN_2
     if line.kind == "L":
         seen = hypothesis.scores.keys() - {NORMALISED}
         for pair in content.split():

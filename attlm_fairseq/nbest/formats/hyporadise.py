@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TextIO
 
-from attlm_fairseq.errors import InputWarning
+from attlm_fairseq.errors import InputWarning, quoted
 from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats.as_read import is_expanded
@@ -32,8 +32,9 @@ from attlm_fairseq.nbest.formats.json_text import (
     without_member,
 )
 from attlm_fairseq.nbest.formats.keys import is_list_of_scores
-from attlm_fairseq.nbest.formats.lines import added_scores, fresh_names, is_as_read, is_own, own_text, place_of, quoted, text_of
+from attlm_fairseq.nbest.formats.own_text import added_scores, is_as_read, is_own, own_text, place_of, text_of
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
+from attlm_fairseq.nbest.formats.score_names import fresh_names
 from attlm_fairseq.nbest.formats.silence import SilenceReader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText

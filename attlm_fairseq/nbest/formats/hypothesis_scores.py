@@ -10,14 +10,13 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.completions import token_logprobs
 from attlm_fairseq.nbest.formats.json_text import Place
 from attlm_fairseq.nbest.formats.layouts import Layout
-from attlm_fairseq.nbest.formats.lines import is_number as is_written_number
-from attlm_fairseq.nbest.formats.lines import quoted
+from attlm_fairseq.nbest.formats.number_texts import is_written_number
 from attlm_fairseq.nbest.formats.token_probabilities import logprob_of_parts
 from attlm_fairseq.numeric import is_number
 

@@ -8,9 +8,11 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import TextIO
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.reading import TextSource
-from attlm_fairseq.nbest.formats.lines import SeenIds, numbered, own_text, quoted, text_of_hypothesis, write_lines
+from attlm_fairseq.nbest.formats.lines import numbered, write_lines
+from attlm_fairseq.nbest.formats.list_ids import SeenIds
+from attlm_fairseq.nbest.formats.own_text import own_text, text_of_hypothesis
 from attlm_fairseq.nbest.formats.protocol import NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText

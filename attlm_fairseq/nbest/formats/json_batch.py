@@ -13,7 +13,7 @@ from attlm_fairseq.nbest.formats.json_document import Item
 from attlm_fairseq.nbest.formats.json_edits import FORMAT, ListWriter
 from attlm_fairseq.nbest.formats.json_text import DECODER, dumped
 from attlm_fairseq.nbest.formats.layouts import layout_of
-from attlm_fairseq.nbest.formats.lines import is_as_read, own_text
+from attlm_fairseq.nbest.formats.own_text import is_as_read, own_text
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.verbatim import FileText
 

@@ -22,16 +22,9 @@ from attlm_fairseq.nbest.formats.json_text import (
     without_member,
 )
 from attlm_fairseq.nbest.formats.layouts import Layout, id_key_of, layout_of
-from attlm_fairseq.nbest.formats.lines import (
-    TOTAL,
-    added_scores,
-    is_as_read,
-    is_own,
-    is_rescored,
-    own_text,
-    place_of,
-    split_end,
-)
+from attlm_fairseq.nbest.formats.lines import split_end
+from attlm_fairseq.nbest.formats.own_text import added_scores, is_as_read, is_own, is_rescored, own_text, place_of
+from attlm_fairseq.nbest.formats.score_names import TOTAL
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 FORMAT = "json"

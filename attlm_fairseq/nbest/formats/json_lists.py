@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, TextIO
 
 from attlm_fairseq.batching import peeked
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
@@ -32,15 +32,9 @@ from attlm_fairseq.nbest.formats.json_framing import (
 )
 from attlm_fairseq.nbest.formats.json_text import DECODER, Place, children
 from attlm_fairseq.nbest.formats.layouts import id_key_of, layout_of
-from attlm_fairseq.nbest.formats.lines import (
-    SeenIds,
-    filled_lines,
-    quoted,
-    require_one_utterance,
-    split_end,
-    text_of,
-    write_lines,
-)
+from attlm_fairseq.nbest.formats.lines import filled_lines, split_end, write_lines
+from attlm_fairseq.nbest.formats.list_ids import SeenIds, require_one_utterance
+from attlm_fairseq.nbest.formats.own_text import text_of
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.formats.records import Reader, Record
 from attlm_fairseq.nbest.formats.silence import SilenceReader

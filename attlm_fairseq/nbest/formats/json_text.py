@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.nbest.formats import keys
-from attlm_fairseq.nbest.formats.lines import TOTAL, fresh_names, quoted
+from attlm_fairseq.nbest.formats.score_names import TOTAL, fresh_names
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.numeric import is_number
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
@@ -32,19 +32,10 @@ from attlm_fairseq.nbest.formats.json_text import (
     without_member,
 )
 from attlm_fairseq.nbest.formats.keys import NOT_READ, OF_HYPOTHESES_TOO, REFERENCES, SCORES, TEXTS_OR_REFERENCES, is_score, is_score_column
-from attlm_fairseq.nbest.formats.lines import (
-    TOTAL,
-    added_scores,
-    filled_lines,
-    is_as_read,
-    is_own,
-    place_of,
-    quoted,
-    split_end,
-    text_of,
-    write_lines,
-)
+from attlm_fairseq.nbest.formats.lines import filled_lines, split_end, write_lines
+from attlm_fairseq.nbest.formats.own_text import added_scores, is_as_read, is_own, place_of, text_of
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
+from attlm_fairseq.nbest.formats.score_names import TOTAL
 from attlm_fairseq.nbest.formats.silence import SilenceReader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText

@@ -8,28 +8,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.reading import TextSource, head_of
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.keyed import KeyedLine, Table, TableWriter, file_name, parse_keyed, require_key, tables_beside
-from attlm_fairseq.nbest.formats.lines import (
-    TOTAL,
-    fresh_names,
-    grouped,
-    is_as_read,
-    is_number,
-    number,
-    one_line,
-    own_text,
-    quoted,
-    split_end,
-    text_of,
-    text_of_hypothesis,
-    whole_lines,
-    write_lines,
-    written,
-)
+from attlm_fairseq.nbest.formats.lines import grouped, one_line, split_end, whole_lines, write_lines
+from attlm_fairseq.nbest.formats.number_texts import is_written_number, number, written
+from attlm_fairseq.nbest.formats.own_text import is_as_read, own_text, text_of, text_of_hypothesis
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFolderFormat, NbestFormat
+from attlm_fairseq.nbest.formats.score_names import TOTAL, fresh_names
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import HypothesisText
 
@@ -144,7 +131,7 @@ class KaldiFolder(NbestFolderFormat):
 def _has_costs_of_words(path: Path) -> bool:
     """Return whether the lines of a file have several numbers after the key, as the first ones show."""
     rows = [line.split()[1:] for line in whole_lines(head_of(path)).split("\n")]
-    return any(len(row) > 1 for row in rows) and all(is_number(field) for row in rows for field in row)
+    return any(len(row) > 1 for row in rows) and all(is_written_number(field) for row in rows for field in row)
 
 
 def _parse(keyed: KeyedLine, path: str) -> tuple[str, Hypothesis]:

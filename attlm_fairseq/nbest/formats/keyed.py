@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.folders import file_inside
 from attlm_fairseq.files.reading import TextSource, head_of
-from attlm_fairseq.nbest.formats.lines import WholeLines, quoted, split_end
+from attlm_fairseq.nbest.formats.lines import WholeLines, split_end
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 _LINE = re.compile(r"(\S+)[ \t]?(.*)", re.DOTALL)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
@@ -24,8 +24,10 @@ from attlm_fairseq.nbest.formats.json_text import (
     with_members,
     with_values,
 )
-from attlm_fairseq.nbest.formats.lines import TOTAL, SeenIds, fresh_names, is_as_read, own_text, place_of, quoted, required_main_score
+from attlm_fairseq.nbest.formats.list_ids import SeenIds
+from attlm_fairseq.nbest.formats.own_text import is_as_read, own_text, place_of
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
+from attlm_fairseq.nbest.formats.score_names import TOTAL, fresh_names, required_main_score
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
 from attlm_fairseq.numeric import is_number

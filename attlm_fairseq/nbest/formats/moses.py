@@ -7,23 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.reading import CARRIAGE_RETURNS, TextSource
-from attlm_fairseq.nbest.formats.lines import (
-    fresh_names,
-    grouped,
-    is_number,
-    is_rescored,
-    number,
-    one_line,
-    own_text,
-    quoted,
-    split_end,
-    text_of,
-    write_lines,
-    written,
-)
+from attlm_fairseq.nbest.formats.lines import grouped, one_line, split_end, write_lines
+from attlm_fairseq.nbest.formats.number_texts import is_written_number, number, written
+from attlm_fairseq.nbest.formats.own_text import is_rescored, own_text, text_of
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
+from attlm_fairseq.nbest.formats.score_names import fresh_names
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 DECODER = "decoder"  # the score of the total field, as the decoder wrote it
@@ -150,10 +140,10 @@ def _recognise(body: str, path: str, line: int) -> _Line:
     named = [i for i in rest if _begins_with_name(fields[i])]
     if named:
         after = named[-1] + 1
-        if after == len(fields) or (not is_number(fields[after]) and all(map(_ALIGNED.fullmatch, fields[after].split()))):
+        if after == len(fields) or (not is_written_number(fields[after]) and all(map(_ALIGNED.fullmatch, fields[after].split()))):
             return _Line(fields, named, None)
         return _Line(fields, named, after)
-    numeric = [i for i in rest if is_number((fields[i].split() or [""])[0])]
+    numeric = [i for i in rest if is_written_number((fields[i].split() or [""])[0])]
     if not numeric or len(fields[numeric[-1]].split()) > 1:
         return _Line(fields, numeric, None)
     total = numeric.pop()

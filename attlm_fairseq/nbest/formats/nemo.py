@@ -7,25 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, TextIO
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.reading import TextSource
-from attlm_fairseq.nbest.formats.lines import (
-    TOTAL,
-    fresh_names,
-    grouped,
-    is_rescored,
-    number,
-    one_line,
-    one_word,
-    quoted,
-    required_main_score,
-    split_end,
-    text_of,
-    text_of_hypothesis,
-    write_lines,
-    written,
-)
+from attlm_fairseq.nbest.formats.lines import grouped, one_line, split_end, write_lines
+from attlm_fairseq.nbest.formats.number_texts import number, written
+from attlm_fairseq.nbest.formats.own_text import is_rescored, text_of, text_of_hypothesis
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
+from attlm_fairseq.nbest.formats.score_names import TOTAL, fresh_names, one_word, required_main_score
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 _LINE = re.compile(r"[^\t]*\t\s*[-+]?(\d+\.\d*|\d*\.\d+|\d+(?=e))(e[-+]?\d+)?\s*(\t[^\t=]+=[^\t]*)*", re.IGNORECASE)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from attlm_fairseq.errors import quoted
 from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.formats.lines import one_line, quoted, writable
+from attlm_fairseq.nbest.formats.lines import one_line
+from attlm_fairseq.nbest.formats.list_ids import writable
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, TextIO
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.reading import TextSource
-from attlm_fairseq.nbest.formats.lines import grouped, numbered, one_line, quoted, split_end, text_of, write_lines
+from attlm_fairseq.nbest.formats.lines import grouped, numbered, one_line, split_end, write_lines
+from attlm_fairseq.nbest.formats.own_text import text_of
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText

@@ -13,7 +13,7 @@ from attlm_fairseq import extensions
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.nbest.formats.as_read import current, remembered
-from attlm_fairseq.nbest.formats.lines import writable
+from attlm_fairseq.nbest.formats.list_ids import writable
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 _Source = TypeVar("_Source")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.folders import file_inside, whole_folder
-from attlm_fairseq.nbest.formats.lines import file_of_id, writable
+from attlm_fairseq.nbest.formats.list_ids import file_of_id, writable
 from attlm_fairseq.nbest.nbest_list import NbestList, Sausage
 
 NO_WORD = "*DELETE*"  # SRILM's name for no word in a slot

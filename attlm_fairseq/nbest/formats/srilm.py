@@ -8,29 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.folders import file_inside
 from attlm_fairseq.files.reading import STDIN, TextSource, head_of
 from attlm_fairseq.nbest.formats.keyed import file_name
-from attlm_fairseq.nbest.formats.lines import (
-    TOTAL,
-    file_of_id,
-    fresh_names,
-    grouped,
-    is_number,
-    number,
-    one_line,
-    own_text,
-    quoted,
-    required_main_score,
-    split_end,
-    text_of,
-    text_of_hypothesis,
-    whole_lines,
-    write_lines,
-    written,
-)
+from attlm_fairseq.nbest.formats.lines import grouped, one_line, split_end, whole_lines, write_lines
+from attlm_fairseq.nbest.formats.list_ids import file_of_id
+from attlm_fairseq.nbest.formats.number_texts import is_written_number, number, written
+from attlm_fairseq.nbest.formats.own_text import own_text, text_of, text_of_hypothesis
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFolderFormat, NbestFormat
+from attlm_fairseq.nbest.formats.score_names import TOTAL, fresh_names, required_main_score
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.numeric import LN_10
 
@@ -51,7 +38,7 @@ class SrilmFormat(NbestFormat):
         """Return whether every line begins with two numbers and a count."""
         lines = [line.split(None, 3) for line in whole_lines(head).rstrip("\r\n").split("\n")]
         return _BYTELOG.match(head) is not None or all(
-            len(line) >= 3 and is_number(line[0]) and is_number(line[1]) and _COUNT.fullmatch(line[2]) for line in lines
+            len(line) >= 3 and is_written_number(line[0]) and is_written_number(line[1]) and _COUNT.fullmatch(line[2]) for line in lines
         )
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:

@@ -7,19 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar, TextIO
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.as_read import is_expanded
-from attlm_fairseq.nbest.formats.lines import (
-    WholeLines,
-    one_line,
-    own_text,
-    quoted,
-    text_of,
-    whole_lines,
-)
+from attlm_fairseq.nbest.formats.lines import WholeLines, one_line, whole_lines
+from attlm_fairseq.nbest.formats.own_text import own_text, text_of
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.formats.table_columns import Columns
 from attlm_fairseq.nbest.formats.table_rows import (

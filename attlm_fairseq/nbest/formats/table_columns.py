@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import filterfalse
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
-from attlm_fairseq.nbest.formats.lines import (
-    is_number,
-    quoted,
-)
+from attlm_fairseq.nbest.formats.number_texts import is_written_number
 
 _OTHER_NUMBER = re.compile(r"[-+\u2212]?\d+(?:[.,]\d+)?")  # with a decimal comma, or a typographic minus
 
@@ -93,7 +90,7 @@ class Columns:
         values = [{row[place] for row in rows} - {""} for rows in lists]
         given = {value for of_list in values for value in of_list if value.lower() not in MISSING}
         # a sentence may be a number, such as 1984
-        if any(len(of_list) > 1 for of_list in values) or (given and all(map(is_number, given))):
+        if any(len(of_list) > 1 for of_list in values) or (given and all(map(is_written_number, given))):
             self.source = None
             self.undecided.append(place)
 
@@ -111,11 +108,12 @@ class Columns:
             if not key and self.spelled.count("") > 1:
                 self.extras.append("a column without a name")
                 continue
-            if keys.is_score_column(key) or (keys.is_score(key) and all(map(is_number, values))):
+            if keys.is_score_column(key) or (keys.is_score(key) and all(map(is_written_number, values))):
                 self.scores[place] = self.names[place]
                 continue
-            odd = next(filterfalse(is_number, values), None)
-            if keys.is_score(key) and odd is not None and (any(map(is_number, values)) or all(map(_OTHER_NUMBER.fullmatch, values))):
+            odd = next(filterfalse(is_written_number, values), None)
+            like_numbers = any(map(is_written_number, values)) or all(map(_OTHER_NUMBER.fullmatch, values))
+            if like_numbers and keys.is_score(key) and odd is not None:
                 note(
                     f"note: {path}: the column {quoted(self.names[place])} is not read as a score, because it holds {quoted(odd)}, "
                     "no number; leave the field empty if a score is missing, and write numbers with a point and a plain minus"

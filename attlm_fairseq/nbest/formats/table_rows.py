@@ -13,15 +13,9 @@ from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.hypothesis_scores import ScoreReader
-from attlm_fairseq.nbest.formats.lines import (
-    SeenIds,
-    filled_lines,
-    is_number,
-    number,
-    numbered,
-    require_one_utterance,
-    split_end,
-)
+from attlm_fairseq.nbest.formats.lines import filled_lines, numbered, split_end
+from attlm_fairseq.nbest.formats.list_ids import SeenIds, require_one_utterance
+from attlm_fairseq.nbest.formats.number_texts import is_written_number, number
 from attlm_fairseq.nbest.formats.table_columns import Columns
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
@@ -47,7 +41,7 @@ def guessed_header(head: str) -> tuple[str, str, str] | None:
     rows = [split_row(line) for line in head.split("\n") if line.strip(" \t\r")]
     if not rows or any(len(row) != 3 or not row[0] or re.search(r"\s", row[0]) for row in rows):
         return None  # what has a space in it is rather a text than an id
-    second, third = (all(is_number(row[place]) for row in rows) for place in (1, 2))
+    second, third = (all(is_written_number(row[place]) for row in rows) for place in (1, 2))
     if second == third:
         return None
     numbers = [(row[0], float(row[1 if second else 2])) for row in rows]

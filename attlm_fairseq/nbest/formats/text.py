@@ -11,7 +11,8 @@ from typing import ClassVar, Literal, TextIO, cast
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.formats.lines import numbered, own_text, split_end, text_of_hypothesis, write_lines
+from attlm_fairseq.nbest.formats.lines import numbered, split_end, write_lines
+from attlm_fairseq.nbest.formats.own_text import own_text, text_of_hypothesis
 from attlm_fairseq.nbest.formats.protocol import NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText

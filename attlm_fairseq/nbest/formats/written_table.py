@@ -8,15 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from attlm_fairseq.nbest.formats import keys
-from attlm_fairseq.nbest.formats.lines import (
-    TOTAL,
-    added_scores,
-    fresh_names,
-    is_number,
-    is_own,
-    one_line,
-    split_end,
-)
+from attlm_fairseq.nbest.formats.lines import one_line, split_end
+from attlm_fairseq.nbest.formats.number_texts import is_written_number
+from attlm_fairseq.nbest.formats.own_text import added_scores, is_own
+from attlm_fairseq.nbest.formats.score_names import TOTAL, fresh_names
 from attlm_fairseq.nbest.formats.table_columns import Columns, compared_name
 from attlm_fairseq.nbest.formats.table_rows import lead_of, names_read_of, split_row
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
@@ -154,7 +149,7 @@ class WrittenTable:
             if name in read and name in hypothesis.scores:
                 score = hypothesis.scores[name]
                 fields[place] = repr(-score if columns.spelled[place] in keys.COSTS else score)
-            elif is_number(fields[place]) or any(row[place] != fields[place] for row in rows):
+            elif is_written_number(fields[place]) or any(row[place] != fields[place] for row in rows):
                 fields[place] = ""
         if columns.reference is not None:
             fields[columns.reference] = next(iter(nbest.references), "")

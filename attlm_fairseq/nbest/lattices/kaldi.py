@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import BinaryIO
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.reading import ByteSource, TextSource
-from attlm_fairseq.nbest.formats.lines import number, quoted
+from attlm_fairseq.nbest.formats.number_texts import number
 from attlm_fairseq.nbest.lattices.labels import EPSILON, fields_of, labels_of, put_words, texts_among, word_of
 from attlm_fairseq.nbest.lattices.lattice import MAX_STATES, Arc, Lattice
 from attlm_fairseq.numeric import whole_number

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.reading import TextSource
-from attlm_fairseq.nbest.formats.lines import quoted
 from attlm_fairseq.nbest.lattices.lattice import Lattice
 from attlm_fairseq.numeric import whole_number
 

@@ -12,9 +12,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import PurePath
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.reading import STDIN, TextSource
-from attlm_fairseq.nbest.formats.lines import number, quoted
+from attlm_fairseq.nbest.formats.number_texts import number
 from attlm_fairseq.nbest.lattices.labels import put_words
 from attlm_fairseq.nbest.lattices.lattice import WORDS, Arc, Lattice
 from attlm_fairseq.numeric import whole_number

@@ -11,7 +11,7 @@ from attlm_fairseq.nbest.corrections.expansion import SCORES as CANDIDATE_SCORES
 from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names, features, is_incomplete, weighted_totals
 from attlm_fairseq.nbest.features.lm_features import all_features, is_lm_feature
 from attlm_fairseq.nbest.formats.hyporadise import AM_SCORE, score_key
-from attlm_fairseq.nbest.formats.lines import main_score
+from attlm_fairseq.nbest.formats.score_names import main_score
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, VOTE, NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 
