@@ -14,11 +14,12 @@ from attlm_fairseq.files.folders import refuse_filled, whole_folder
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections import learn_corrections as learn
-from attlm_fairseq.nbest.corrections.corrections import estimate_search_lm, note_jackknifed
 from attlm_fairseq.nbest.corrections.jackknife import by_folds, folds_of, splits
 from attlm_fairseq.nbest.corrections.numbers import LANGUAGE, check_language
 from attlm_fairseq.nbest.corrections.pairs import write_pairs
+from attlm_fairseq.nbest.corrections.search_lm import estimate_search_lm
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
+from attlm_fairseq.nbest.corrections.table_notes import note_jackknifed
 from attlm_fairseq.nbest.corrections.usage import Usage
 from attlm_fairseq.nbest.corrections.written import check_steps
 from attlm_fairseq.nbest.features.lm_features import default_features

@@ -13,7 +13,7 @@ import numpy as np
 from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.corrections.corrections import warn_of_part
+from attlm_fairseq.nbest.corrections.table_notes import warn_of_part
 from attlm_fairseq.nbest.fingerprints import COMMON_SHARE, LEARNED_SHARE
 from attlm_fairseq.nbest.line_matching import By
 from attlm_fairseq.nbest.metrics.edit_rates import EditRate, Edits

@@ -8,7 +8,7 @@ import sys
 import click
 import cloup
 
-from attlm_cli.options import given_option
+from attlm_cli.option_groups import given_option
 from attlm_cli.overwriting import check_files
 from attlm_cli.printing import lines_bar
 from attlm_cli.run_options import run_options

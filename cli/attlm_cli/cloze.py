@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import cloup
 
-from attlm_cli.options import given_option, json_option, seed_option
+from attlm_cli.option_groups import given_option
+from attlm_cli.options import json_option, seed_option
 from attlm_cli.printing import echo_json, echo_table, progress
 from attlm_cli.run_options import run_options
 from attlm_cli.types import WEIGHT

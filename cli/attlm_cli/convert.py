@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 import cloup
 
-from attlm_cli.options import format_option, once
+from attlm_cli.metric_options import once
+from attlm_cli.options import format_option
 from attlm_cli.overwriting import check_files, files_of_steps
 from attlm_cli.types import NAMED_FILE, STEPS
 from attlm_fairseq.errors import InputError

@@ -7,14 +7,16 @@ from pathlib import Path
 import click
 import cloup
 
-from attlm_cli.options import folds_by_option, format_option, given_option, json_option, language_option, once, reference_options
+from attlm_cli.metric_options import once
+from attlm_cli.option_groups import given_option
+from attlm_cli.options import folds_by_option, format_option, json_option, language_option, reference_options
 from attlm_cli.overwriting import check_files, files_of_steps
 from attlm_cli.printing import echo_json, echo_table
 from attlm_cli.types import STEPS
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
-from attlm_fairseq.nbest.corrections.corrections import lm_next_to
+from attlm_fairseq.nbest.corrections.search_lm import lm_next_to
 from attlm_fairseq.nbest.corrections.usage import MAX_SHOWN, Usage
 from attlm_fairseq.nbest.corrections.written import WORD_BY_WORD
 from attlm_fairseq.nbest.tuning.folds import FOLDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import cloup
 
-from attlm_cli.options import grouped
+from attlm_cli.option_groups import grouped
 from attlm_cli.types import LOSS, WEIGHT, FiniteRange
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.verbs.decision_choice import DecisionChoice

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import cloup
 
+from attlm_cli.checks import check_source, check_standard_output
 from attlm_cli.decision_options import decision_options
-from attlm_cli.options import (
-    MetricChoice,
-    Results,
-    check_source,
-    check_standard_output,
-    draw_by_option,
-    format_option,
-    given_option,
-    measured_reference_options,
-    metric_options,
-    result_options,
-    seed_option,
-)
+from attlm_cli.metric_options import MetricChoice, metric_options
+from attlm_cli.option_groups import given_option
+from attlm_cli.options import Results, draw_by_option, format_option, measured_reference_options, result_options, seed_option
 from attlm_cli.overwriting import check_files, files_of_groups, files_of_steps
 from attlm_cli.printing import echo_json, echo_table, hypotheses_bar, this_command
 from attlm_cli.run_options import run_options

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 import cloup
 
-from attlm_cli.options import device_option, dictionary_option, once
+from attlm_cli.metric_options import once
+from attlm_cli.options import device_option, dictionary_option
 from attlm_cli.printing import progress
 from attlm_cli.types import STEPS
 from attlm_fairseq.messages import note

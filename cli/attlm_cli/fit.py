@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 import cloup
 
-from attlm_cli.options import config_output_option, warn_of_unused
+from attlm_cli.checks import warn_of_unused
+from attlm_cli.options import config_output_option
 from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_table, this_command
 from attlm_cli.run_options import run_options

@@ -8,7 +8,9 @@ from typing import Any
 import click
 import cloup
 
-from attlm_cli.options import folds_by_option, format_option, given_option, grouped, language_option, once, reference_options
+from attlm_cli.metric_options import once
+from attlm_cli.option_groups import given_option, grouped
+from attlm_cli.options import folds_by_option, format_option, language_option, reference_options
 from attlm_cli.overwriting import check_files, files_of_groups, files_of_steps
 from attlm_cli.types import STEPS, NameValue
 from attlm_fairseq.errors import InputError

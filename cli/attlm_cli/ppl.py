@@ -6,7 +6,8 @@ from dataclasses import astuple, fields
 
 import cloup
 
-from attlm_cli.options import given_option, json_option, seed_option, source_option
+from attlm_cli.option_groups import given_option
+from attlm_cli.options import json_option, seed_option, source_option
 from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_fields, echo_json, echo_table, lines_bar
 from attlm_cli.run_options import run_options

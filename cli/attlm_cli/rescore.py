@@ -7,8 +7,11 @@ from dataclasses import replace
 import click
 import cloup
 
+from attlm_cli.checks import check_source
 from attlm_cli.decision_options import decision_options
-from attlm_cli.options import MetricChoice, check_source, format_option, given_option, grouped, list_source_options, metric_options
+from attlm_cli.metric_options import MetricChoice, metric_options
+from attlm_cli.option_groups import given_option, grouped
+from attlm_cli.options import format_option, list_source_options
 from attlm_cli.overwriting import check_files
 from attlm_cli.printing import hypotheses_bar
 from attlm_cli.run_options import run_options

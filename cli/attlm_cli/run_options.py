@@ -11,7 +11,8 @@ from typing import Any
 import click
 import cloup
 
-from attlm_cli.options import Decorator, dictionary_option, given_option, in_groups
+from attlm_cli.option_groups import Decorator, given_option, in_groups
+from attlm_cli.options import dictionary_option
 from attlm_cli.types import (
     CONTEXT,
     ENSEMBLE_WEIGHTS,

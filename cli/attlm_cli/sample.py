@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 import cloup
 
-from attlm_cli.options import device_option, dictionary_option, grouped
+from attlm_cli.option_groups import grouped
+from attlm_cli.options import device_option, dictionary_option
 from attlm_cli.printing import echo_fields
 from attlm_fairseq.decoding.sampling_options import SamplingOptions
 

@@ -9,22 +9,18 @@ from typing import Any
 import click
 import cloup
 
+from attlm_cli.checks import check_source, check_standard_output, warn_of_unused
 from attlm_cli.decision_options import rule_options
+from attlm_cli.metric_options import MetricChoice, metric_options
+from attlm_cli.option_groups import given_option, grouped
 from attlm_cli.options import (
-    MetricChoice,
     Results,
-    check_source,
-    check_standard_output,
     config_output_option,
     folds_by_option,
     format_option,
-    given_option,
-    grouped,
     measured_reference_options,
-    metric_options,
     result_options,
     seed_option,
-    warn_of_unused,
 )
 from attlm_cli.overwriting import check_files, files_of_groups, files_of_steps
 from attlm_cli.printing import echo_json, echo_table, hypotheses_bar, this_command

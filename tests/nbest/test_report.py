@@ -13,7 +13,9 @@ from cli_runs import run
 from attlm_fairseq.nbest.metrics.making import make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.report import report
-from attlm_fairseq.nbest.report.report import Report, ReportBuilder, differences
+from attlm_fairseq.nbest.report.report import Report, ReportBuilder
+from attlm_fairseq.nbest.report.scatter import POINTS
+from attlm_fairseq.nbest.report.text_differences import confusions, differences
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.evaluation import compare
 from attlm_fairseq.scoring.oov import OOVCount
@@ -244,7 +246,7 @@ def test_the_page_needs_nothing_else_and_is_bounded(monkeypatch):
         assert not any(name.startswith("on") for name in attributes)
     assert not re.search(r"url\(|@import|http", text)
     assert page.count("article") <= 2 * report.UTTERANCES_PER_SECTION
-    assert 500 <= page.count("circle") + page.count("circle", "chosen") <= 2 * report.POINTS
+    assert 500 <= page.count("circle") + page.count("circle", "chosen") <= 2 * POINTS
     assert re.search(r"\d of [\d,]+ hypotheses are shown", text)
     assert text == page_of(build(lists, [nbest.hypotheses[1].text for nbest in lists]), lists)
 
@@ -310,10 +312,10 @@ def test_two_files_are_compared_without_weights(folder):
 
 def test_confusions_pair_the_units_of_reference_and_text():
     wer = make_metric("wer")
-    assert report.confusions("a b c", "a x c", wer) == [("b", "x")]
-    assert report.confusions("a b c", "a c", wer) == [("b", "")]
-    assert report.confusions("a c", "a b c", wer) == [("", "b")]
-    assert report.confusions("a b", "a b", wer) == []
+    assert confusions("a b c", "a x c", wer) == [("b", "x")]
+    assert confusions("a b c", "a c", wer) == [("b", "")]
+    assert confusions("a c", "a b c", wer) == [("", "b")]
+    assert confusions("a b", "a b", wer) == []
 
 
 def test_errors_that_no_hypothesis_could_mend_are_told():

@@ -13,8 +13,6 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from attlm_fairseq import magic
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError, require_whole_number
@@ -30,46 +28,17 @@ from attlm_fairseq.nbest.corrections.numbers import LANGUAGE, NumberChannel, lea
 from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, learn_phrases
 from attlm_fairseq.nbest.corrections.search import Candidate, KenLMSearch, NoLM, Search, SearchLM
+from attlm_fairseq.nbest.corrections.search_lm import estimate_search_lm, lm_next_to
 from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
 from attlm_fairseq.nbest.corrections.table_file import Table, read_table, write_table
+from attlm_fairseq.nbest.corrections.table_notes import warn_of_part
 from attlm_fairseq.nbest.corrections.written import check_steps, usual_forms
-from attlm_fairseq.nbest.fingerprints import COMMON_SHARE, LEARNED_SHARE, TABLE_HASHES, fingerprint
+from attlm_fairseq.nbest.fingerprints import LEARNED_SHARE, TABLE_HASHES, fingerprint
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, parse_steps
 from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
-SEARCH_ORDER = 4
-WHOLE_SHARE = 0.95  # of the references: a table that knows so many was learned from the lists, and not from a part of them
-WEAKER = 0.7  # folds that learn from fewer lists than this share of the table's are worth telling of: 5 folds leave 0.8
 LISTS_TOGETHER = 64  # that are expanded at a time: by a neural corrector, by one process
-
-
-def warn_of_part(table: Path, share: float) -> None:
-    """Log a warning if a table was learned from this share of the lists, unless it is small, or so large that folds learn it again."""
-    if COMMON_SHARE < share <= LEARNED_SHARE:
-        note(
-            f"WARNING: {table} was learned from about {share:.0%} of these lists. Its corrections of them are too good, and so are the "
-            "figures: leave these lists out, or learn from others"
-        )
-
-
-def note_jackknifed(path: Path, table: Table, lists: Sequence[NbestList], fold_of: np.ndarray) -> None:
-    """Log that the file ``path`` was learned from these lists, so that those of each fold (N,) are expanded by what the others teach."""
-    share = table.share_of(nbest.references for nbest in lists)
-    whole = share >= WHOLE_SHARE
-    note(
-        f"note: {path} was learned from {'these lists' if whole else f'about {share:.0%} of these lists'}: here each list has what was "
-        "learned from the other folds (jack-knifing), without rows that were edited by hand"
-        + (". Lists that it was not learned from need no folds" if whole else "")
-    )
-    learned = round(len(lists) - float(np.bincount(fold_of)[fold_of].mean()))  # for a list, on average
-    if not whole:
-        note(f"WARNING: {path} has not seen the other lists, and is not measured on them: leave out those that it was learned from")
-    elif learned < table.lists * WEAKER:
-        note(
-            f"WARNING: the folds learn from {learned} lists, and {path} was learned from {table.lists}: expect better figures of it than "
-            "those below. Give all lists that it was learned from, in more --folds, or other lists"
-        )
 
 
 class _Folder:
@@ -250,29 +219,6 @@ class Corrections(Table):
         return cls(**vars(table))
 
 
-def lm_next_to(table: Path, estimated: Path | None = None) -> Path:
-    """Return where the LM of the references is written, next to a table: NAME.arpa.
-
-    Raises InputError if another file has that name: only the LM of an earlier table of this name is replaced, or a copy of
-    the ``estimated`` one, which a run leaves that is killed before it writes the table.
-    """
-    lm = table.with_suffix(".arpa")
-    if lm == table:
-        raise InputError("is the name of the LM that is written next to the table: give the table another ending, such as .tsv", path=table)
-    is_copy = estimated is not None and lm.is_file() and sha256(lm) == sha256(estimated)
-    if lm.exists() and not is_copy and not _is_lm_of(lm, table):
-        raise InputError(f"would be replaced by the LM of the references: give the table another name than {table.name}", path=lm)
-    return lm
-
-
-def _is_lm_of(lm: Path, table: Path) -> bool:
-    try:
-        earlier = read_table(table)
-    except InputError:  # no table is there
-        return False
-    return earlier.own_lm == sha256(lm) or (not earlier.own_lm and earlier.lm is not None and earlier.lm.resolve() == lm.resolve())
-
-
 def learn_corrections(
     lists: Iterable[NbestList], *, lm: Path | None = None, language: str = LANGUAGE, text: TextPipeline = NO_STEPS
 ) -> Corrections:
@@ -337,20 +283,3 @@ def without_table() -> Corrections:
 def in_batches(lists: Iterable[NbestList]) -> Iterator[list[NbestList]]:
     """Yield LISTS_TOGETHER lists at a time, in order."""
     return batch_by_size(lists, repeat(LISTS_TOGETHER), lambda _: 1)
-
-
-def estimate_search_lm(texts: Iterable[str], output: Path) -> None:
-    """Estimate a KenLM n-gram model of order SEARCH_ORDER from texts.
-
-    Raises:
-        InputError: the texts have no words, ``output`` is not a name in ``.arpa`` or ``.bin`` or cannot be written,
-            or lmplz is missing or fails.
-    """
-    from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
-
-    def lines() -> Iterator[str]:
-        for text in texts:
-            if text.strip():
-                yield " ".join(text.replace("\0", "").split()) + "\n"
-
-    estimate_ngram(lines(), output, SEARCH_ORDER, NgramOptions(discount_fallback=True, skip_symbols=True, memory="200M"))

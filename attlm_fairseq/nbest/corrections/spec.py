@@ -13,12 +13,13 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.hashes import sha256, sha256_of_folder
 from attlm_fairseq.files.writing import is_stream
-from attlm_fairseq.nbest.corrections.corrections import Corrections, note_jackknifed, without_table
+from attlm_fairseq.nbest.corrections.corrections import Corrections, without_table
 from attlm_fairseq.nbest.corrections.corrector import Corrector
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
 from attlm_fairseq.nbest.corrections.jackknife import by_folds, folds_of
 from attlm_fairseq.nbest.corrections.phrase_list import SimilarPhrases
 from attlm_fairseq.nbest.corrections.table_file import Table, read_table
+from attlm_fairseq.nbest.corrections.table_notes import note_jackknifed
 from attlm_fairseq.nbest.metrics.metric import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.tuning.folds import FOLDS

@@ -10,7 +10,6 @@ import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,8 @@ from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.metrics.external import source_of, with_source
 from attlm_fairseq.nbest.metrics.metric import ErrorRate, Metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.report.scatter import Scatter, plot
+from attlm_fairseq.nbest.report.text_differences import confusions, differences
 from attlm_fairseq.nbest.statistics.calibration import Calibration
 from attlm_fairseq.nbest.statistics.evaluation import Row, of_holm, signed
 from attlm_fairseq.scoring.oov import OOVCount
@@ -30,11 +31,8 @@ from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.text.symbols import END
 
 UTTERANCES_PER_SECTION = 50  # utterances of each kind
-POINTS = 1500  # of a scatter plot, at most
 COMMONEST = 20  # unknown words, confusions
 MAX_CONFUSIONS = 100_000  # different ones that are counted; beyond it the rarest half is forgotten
-VISIBLE_SPACE = "\u2423"  # in what is marked
-SPREAD = 1.6  # percent of the height of a plot: how far dots of one loss are spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +48,6 @@ class Change:
     loss_after: float
     values_before: Mapping[str, float]
     values_after: Mapping[str, float] | None  # None: the answer is in no hypothesis
-
-
-@dataclass
-class _Scatter:
-    """One LM's score differences from the input 1-best against the differences in loss; every ``step``-th pair is shown."""
-
-    points: list[tuple[float, float, bool]] = field(default_factory=list)
-    step: int = 1
-    seen: int = 0
-    agreed: int = 0  # pairs with a different loss in which the LM prefers the lesser
-    compared: int = 0
-
-    def add(self, score: float, loss: float, chosen: bool) -> None:
-        if loss and score:
-            self.compared += 1
-            self.agreed += (score > 0) == (loss < 0)
-        if self.seen % self.step == 0:
-            self.points.append((score, loss, chosen))
-            if len(self.points) > POINTS:
-                del self.points[1::2]
-                self.step *= 2
-        self.seen += 1
 
 
 @dataclass(frozen=True)
@@ -111,7 +87,7 @@ class ReportBuilder:
         self.errors_before = self.errors_after = self.errors_of_oracle = 0.0
         self._confusions: Counter[tuple[str, str]] = Counter()
         self._heaps: tuple[list, list] = ([], [])
-        self._scatters = {name: _Scatter() for name in lm_names}
+        self._scatters = {name: Scatter() for name in lm_names}
 
     def add(self, nbest: NbestList, statistics: np.ndarray, answer: str, answer_statistics: np.ndarray) -> None:
         """Add a scored list with references in input order, the statistics (n, S) of its hypotheses, its answer and its statistics (S,)."""
@@ -192,7 +168,7 @@ class ReportBuilder:
                 ("Better", "better", self.better, [_shown(change, page.weights, words, self.metric, self._compared) for change in better]),
                 ("Worse", "worse", self.worse, [_shown(change, page.weights, words, self.metric, self._compared) for change in worse]),
             ],
-            scatters=[_plot(name, scatter) for name, scatter in self._scatters.items() if scatter.points],
+            scatters=[plot(name, scatter) for name, scatter in self._scatters.items() if scatter.points],
             oov=[(count, sorted(count.unknown.items(), key=lambda item: (-item[1], item[0]))[:COMMONEST]) for count in page.oov],
             texts={scorer.name: str(text) for scorer, text in zip(page.scorers, page.texts, strict=True)},
             notes=page.notes,
@@ -205,63 +181,6 @@ class ReportBuilder:
 def _corrected(rows: Sequence[Row]) -> str:
     """Return the line on Holm's correction for the rows of a table."""
     return of_holm({row.label: row.comparison.p_value if row.comparison else None for row in rows})
-
-
-def confusions(reference: str, text: str, metric: Metric) -> list[tuple[str, str]]:
-    """Return (unit of the reference, unit of the text) for each error of a prepared text; "" for a unit that is missing or extra."""
-    from rapidfuzz.distance import Levenshtein
-
-    ours, theirs = metric.units(text), metric.units(reference)
-    found: list[tuple[str, str]] = []
-    for edit in Levenshtein.opcodes(ours, theirs):
-        if edit.tag != "equal":
-            found += zip_longest(theirs[edit.dest_start : edit.dest_end], ours[edit.src_start : edit.src_end], fillvalue="")
-    return found
-
-
-@dataclass(slots=True)
-class Part:
-    """A part of a text against the reference: right, wrong, extra (``other`` is empty) or missing (``text`` is empty)."""
-
-    kind: str
-    text: str
-    other: str  # of the reference
-    space: str = ""  # white space before it
-
-
-def differences(reference: str, text: str, metric: Metric) -> list[Part]:
-    """Return how a prepared text differs from its prepared reference: Levenshtein over the metric's units, neighbours joined."""
-    from rapidfuzz.distance import Levenshtein
-
-    (ours, spaces), (theirs, their_spaces) = _units(text, metric), _units(reference, metric)
-    found: list[Part] = []
-    for edit in Levenshtein.opcodes(ours, theirs):
-        kind = {"equal": "right", "replace": "wrong", "delete": "extra", "insert": "missing"}[edit.tag]
-        for place in range(max(edit.src_end - edit.src_start, edit.dest_end - edit.dest_start)):
-            i, j = edit.src_start + place, edit.dest_start + place
-            unit, other = ours[i] if i < edit.src_end else "", theirs[j] if j < edit.dest_end else ""
-            space = spaces[i] if unit and (i or not other) else their_spaces[j]  # at its own start a text has none
-            if kind != "right":
-                unit, other = unit.replace(" ", VISIBLE_SPACE), other.replace(" ", VISIBLE_SPACE)
-            if found and found[-1].kind == kind and not space:
-                found[-1].text += unit
-                found[-1].other += (their_spaces[j] if other else "") + other
-            else:
-                found.append(Part(kind, unit, other, space))
-    return found
-
-
-def _units(text: str, metric: Metric) -> tuple[list[str], list[str]]:
-    """Return the units of a text, and the white space before each that is not a unit itself."""
-    text = " ".join(text.split())
-    units, spaces, at = list(metric.units(text)), [], 0
-    for unit in units:
-        begin = text.find(unit, at)
-        if begin < 0 or text[at:begin].strip():  # a token that does not stand in the text, as BLEU's for "&amp;"
-            return units, [" "] * len(units)
-        spaces.append(text[at:begin])
-        at = begin + len(unit)
-    return units, spaces
 
 
 def _values(hypothesis: Hypothesis) -> dict[str, float]:
@@ -330,41 +249,3 @@ def _shown(change: Change, weights: Mapping[str, float], words: Mapping[str, Any
         "parts": sorted(parts, key=lambda part: (-abs(part[3]), part[0])),
         "words": list(zip(words[change.first], words[change.answer], strict=True)),
     }
-
-
-def _plot(name: str, scatter: _Scatter) -> dict[str, Any]:
-    """Places of the dots in a plot of 100 x 100, with the ticks of both axes. The most extreme stand at the edge."""
-    scores, losses = np.array([(score, loss) for score, loss, _ in scatter.points]).T
-    low, high = np.quantile(scores, [0.005, 0.995])
-    low, high = min(float(low), -1.0), max(float(high), 1.0)
-    bottom, top = np.quantile(losses, [0.005, 0.99])
-    bottom, top = min(float(bottom), -1.0), max(float(top), 1.0)
-    spread = np.random.default_rng(1).uniform(-SPREAD, SPREAD, len(losses))
-
-    def across(score: float) -> float:
-        return round(2 + 96 * (min(max(score, low), high) - low) / (high - low), 2)
-
-    def down(loss: float) -> float:
-        return round(4 + 92 * (min(max(loss, bottom), top) - bottom) / (top - bottom), 2)
-
-    dots = [
-        (across(score), round(down(loss) + jitter, 2), chosen) for (score, loss, chosen), jitter in zip(scatter.points, spread, strict=True)
-    ]
-    return {
-        "name": name,
-        "dots": sorted(dots, key=lambda dot: dot[2]),
-        "x_ticks": [(across(tick), f"{tick:+g}" if tick else "0") for tick in _ticks(low, high)],
-        "y_ticks": [(down(tick), f"{tick:+g}" if tick else "0") for tick in _ticks(bottom, top)],
-        "seen": scatter.seen,
-        "shown": len(scatter.points),
-        "compared": scatter.compared,
-        "agreed": scatter.agreed / scatter.compared if scatter.compared else None,
-    }
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers within the range, 0 among them, about five."""
-    raw = (high - low) / 5
-    size = 10.0 ** np.floor(np.log10(raw))
-    step = next(factor * size for factor in (1, 2, 5, 10) if factor * size >= raw)
-    return [float(round(k * step, 10)) for k in range(int(np.ceil(low / step)), int(np.floor(high / step)) + 1)]

@@ -12,9 +12,9 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.corrections import learn_corrections
 from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS
-from attlm_fairseq.nbest.corrections.corrections import estimate_search_lm
 from attlm_fairseq.nbest.corrections.exposure import held_share, warning_of_exposure
 from attlm_fairseq.nbest.corrections.jackknife import by_folds, folds_of, splits
+from attlm_fairseq.nbest.corrections.search_lm import estimate_search_lm
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec, expand_for_tuning
 from attlm_fairseq.nbest.corrections.usage import Usage
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
