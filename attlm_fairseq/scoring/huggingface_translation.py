@@ -19,7 +19,8 @@ from torch import Tensor
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.hashes import FileHash
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.huggingface import load_pretrained, model_files, most_positions
+from attlm_fairseq.scoring.huggingface import most_positions
+from attlm_fairseq.scoring.huggingface_files import load_pretrained, model_files
 from attlm_fairseq.scoring.translation import Pair, Prefixes, TranslationModel, layer_sizes
 from attlm_fairseq.text.symbols import encodable
 

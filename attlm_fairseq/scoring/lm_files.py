@@ -43,7 +43,7 @@ def find_lm(name: str) -> Path:
     there = os.path.exists(path)  # noqa: PTH110 - Path.exists raises for a name that is too long
     if there or name.count("/") > 1 or path.is_absolute() or path.suffix in (".pt", ".arpa", ".bin", ".gz"):
         return path
-    from attlm_fairseq.scoring.huggingface import cached_folder
+    from attlm_fairseq.scoring.huggingface_files import cached_folder
 
     return cached_folder(name)
 

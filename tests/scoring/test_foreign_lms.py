@@ -25,7 +25,8 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.advice import advise_written_text
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.fairseq_lm import load_fairseq_lm
-from attlm_fairseq.scoring.huggingface import encode_words, encoded, load_huggingface_lm
+from attlm_fairseq.scoring.huggingface import load_huggingface_lm
+from attlm_fairseq.scoring.huggingface_tokens import encode_words, encoded
 from attlm_fairseq.scoring.lm_files import lm_kind, load_lm_files
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.masked_lm import load_masked_lm

@@ -13,7 +13,7 @@ from foreign_lms import write_gpt2
 from torch import nn
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring import huggingface
+from attlm_fairseq.scoring import huggingface_files
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.huggingface import load_huggingface_lm
 from attlm_fairseq.scoring.scorer import SentenceScore
@@ -85,7 +85,7 @@ def scores(lm: TokenScorer) -> tuple[list[SentenceScore], list[str]]:
 def test_the_scores_are_those_of_the_model_in_float32(tmp_path, monkeypatch, kind):
     folder = stored_as(MODELS[kind](tmp_path / "lm"), torch.bfloat16)
     kept = load_huggingface_lm(folder, compute=LOW)
-    monkeypatch.setattr(huggingface, "names_in_bfloat16", lambda folder: frozenset())
+    monkeypatch.setattr(huggingface_files, "names_in_bfloat16", lambda folder: frozenset())
     converted = load_huggingface_lm(folder, compute=LOW)
     assert scores(kept) == scores(converted)
     assert {value.dtype for value in converted.lm.model.parameters()} == {torch.float32}
