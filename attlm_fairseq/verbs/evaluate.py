@@ -40,12 +40,7 @@ from attlm_fairseq.verbs.fit_of_references import warn_of_references
 from attlm_fairseq.verbs.lists import Lists, NbestFile, groups_of, is_file, lists_or_texts, title_of
 from attlm_fairseq.verbs.references import ReferenceFiles, References, among, reference_files, with_references
 from attlm_fairseq.verbs.report import note_samples, row_record, write_report
-from attlm_fairseq.verbs.run import (
-    Measurement,
-    measure,
-    require_weights,
-    warn_of_subwords,
-)
+from attlm_fairseq.verbs.run import Measurement, measure, require_weights, warn_of_subwords
 from attlm_fairseq.verbs.systems import lists_of_system
 
 AGAINST = "against the first"

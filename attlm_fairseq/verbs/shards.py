@@ -28,7 +28,7 @@ from attlm_fairseq.messages import collected, note
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_entries import written_table
-from attlm_fairseq.nbest.run.config_file import LM_ENTRIES
+from attlm_fairseq.nbest.run.config_tables import LM_ENTRIES
 from attlm_fairseq.nbest.run.score_cache import UNFINISHED
 from attlm_fairseq.verbs.arguments import FilePath
 from attlm_fairseq.verbs.configuration import run_config

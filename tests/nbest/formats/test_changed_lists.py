@@ -3,21 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from nbest_samples import (
-    BY_ID,
-    CSV,
-    FAIRSEQ,
-    HYPORADISE,
-    JSONL,
-    KALDI,
-    MLM,
-    MOSES,
-    PLAIN_BLOCKS,
-    ROWS,
-    TSV,
-    read,
-    write,
-)
+from nbest_samples import BY_ID, CSV, FAIRSEQ, HYPORADISE, JSONL, KALDI, MLM, MOSES, PLAIN_BLOCKS, ROWS, TSV, read, write
 
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
