@@ -12,7 +12,7 @@ from typing import Any
 
 from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.formats.json_text import Place
+from attlm_fairseq.nbest.formats.json_place import Place
 from attlm_fairseq.nbest.formats.records import Reader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 

@@ -130,13 +130,13 @@ PROGRAM = """
 import os, signal, sys
 from attlm_fairseq.nbest.run import score_cache
 from attlm_cli.main import main
-write, turns = score_cache._write, []
+write, turns = score_cache.write_scores, []
 def dying(*arguments):
     write(*arguments)
     turns.append(1)
     if len(turns) == int(sys.argv[1]):
         os.kill(os.getpid(), signal.SIGKILL)
-score_cache._write = dying
+score_cache.write_scores = dying
 main(sys.argv[2:])
 """
 
@@ -150,7 +150,7 @@ def test_a_run_that_was_killed_within_a_conversation_goes_on_with_the_same_bytes
     score = rescoring.Rescorer._scored
     monkeypatch.setattr(rescoring.Rescorer, "_scored", lambda self, block, scores: scored.append(1) or score(self, block, scores))
     written = []
-    monkeypatch.setattr(score_cache, "_write", lambda *arguments: written.append(1))
+    monkeypatch.setattr(score_cache, "write_scores", lambda *arguments: written.append(1))
     result = run("rescore", "in.jsonl", *OPTIONS, "-o", "out.jsonl")
     assert "continued: the scores of 3 turns" in result.stderr
     assert len(scored) - len(written) == 3
@@ -167,8 +167,8 @@ def test_a_run_does_not_continue_itself(many_lists, monkeypatch):
     score = rescoring.Rescorer._scored
     monkeypatch.setattr(rescoring.Rescorer, "_scored", lambda self, block, scores: scored.append(1) or score(self, block, scores))
     written = []
-    write_turn = score_cache._write
-    monkeypatch.setattr(score_cache, "_write", lambda *arguments: written.append(1) or write_turn(*arguments))
+    write_turn = score_cache.write_scores
+    monkeypatch.setattr(score_cache, "write_scores", lambda *arguments: written.append(1) or write_turn(*arguments))
     assert "continued" not in run("rescore", "alike.jsonl", *OPTIONS, "-o", "out.jsonl").stderr
     assert len(written) < len(scored)
 

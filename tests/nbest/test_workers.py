@@ -35,7 +35,8 @@ from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.rescoring import growing_limits
-from attlm_fairseq.nbest.run.score_cache import JOURNAL_MAGIC, ScoreCache
+from attlm_fairseq.nbest.run.score_cache import ScoreCache
+from attlm_fairseq.nbest.run.score_database import JOURNAL_MAGIC
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.scoring.compute import DeviceConfig, parse_devices, parse_memory
 from attlm_fairseq.scoring.lm_spec import LMSpec

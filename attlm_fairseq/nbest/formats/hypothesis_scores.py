@@ -14,7 +14,7 @@ from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.completions import token_logprobs
-from attlm_fairseq.nbest.formats.json_text import Place
+from attlm_fairseq.nbest.formats.json_place import Place
 from attlm_fairseq.nbest.formats.layouts import Layout
 from attlm_fairseq.nbest.formats.number_texts import is_written_number
 from attlm_fairseq.nbest.formats.token_probabilities import logprob_of_parts

@@ -30,7 +30,9 @@ from attlm_fairseq.nbest.formats.json_framing import (
     is_several_lines,
     wrapping_keys,
 )
-from attlm_fairseq.nbest.formats.json_text import DECODER, Place, children
+from attlm_fairseq.nbest.formats.json_members import children
+from attlm_fairseq.nbest.formats.json_place import Place
+from attlm_fairseq.nbest.formats.json_text import DECODER
 from attlm_fairseq.nbest.formats.layouts import id_key_of, layout_of
 from attlm_fairseq.nbest.formats.lines import filled_lines, split_end, write_lines
 from attlm_fairseq.nbest.formats.list_ids import SeenIds, require_one_utterance

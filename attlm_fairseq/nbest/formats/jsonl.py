@@ -14,23 +14,10 @@ from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.as_read import is_expanded
 from attlm_fairseq.nbest.formats.hypothesis_scores import At, ScoreReader, are_scores, has_scores
 from attlm_fairseq.nbest.formats.json_edits import confidences
-from attlm_fairseq.nbest.formats.json_text import (
-    DECODER,
-    SHAPES,
-    Place,
-    dumped,
-    exact,
-    first_value,
-    member,
-    members_in,
-    own_member,
-    references_as_value,
-    scores_as_members,
-    values_of,
-    with_members,
-    with_values,
-    without_member,
-)
+from attlm_fairseq.nbest.formats.json_members import member, own_member, values_of, with_members, with_values, without_member
+from attlm_fairseq.nbest.formats.json_place import Place
+from attlm_fairseq.nbest.formats.json_scores import exact, references_as_value, scores_as_members
+from attlm_fairseq.nbest.formats.json_text import DECODER, SHAPES, dumped, first_value, members_in
 from attlm_fairseq.nbest.formats.keys import NOT_READ, OF_HYPOTHESES_TOO, REFERENCES, SCORES, TEXTS_OR_REFERENCES, is_score, is_score_column
 from attlm_fairseq.nbest.formats.lines import filled_lines, split_end, write_lines
 from attlm_fairseq.nbest.formats.own_text import added_scores, is_as_read, is_own, place_of, text_of

@@ -13,7 +13,7 @@ from typing import Any
 from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.completions import MESSAGE, text_of_message
-from attlm_fairseq.nbest.formats.json_text import Place
+from attlm_fairseq.nbest.formats.json_place import Place
 from attlm_fairseq.numeric import is_number
 
 EXPECTED = (

@@ -12,7 +12,7 @@ from typing import Any
 from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.hypothesis_scores import At, ScoreReader, named_numbers, require_scores_of_all
-from attlm_fairseq.nbest.formats.json_text import Place
+from attlm_fairseq.nbest.formats.json_place import Place
 from attlm_fairseq.nbest.formats.json_words import Words, words_of
 from attlm_fairseq.nbest.formats.layouts import (
     Layout,

@@ -2,44 +2,34 @@
 
 A SQLite table maps a hash to the scores of a block of hypotheses. The hash covers the block, the LMs' signatures and the
 settings that affect scores, but not the weights, which are applied later. Each block is one transaction with a checksum:
-a killed run leaves only whole blocks, and damaged blocks are scored again. What is written is left to the system to put on the
-disk, because waiting for it would take longer than many turns of a conversation; after a power cut the file may be damaged.
+a killed run leaves only whole blocks, and damaged blocks are scored again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import sqlite3
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError, InUseError
 from attlm_fairseq.files.writing import is_stream
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.block import Block
-from attlm_fairseq.nbest.run.block_scores import BlockScores, Margin
+from attlm_fairseq.nbest.run.block_scores import BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.score_database import delete, holds, kind_of, opened, read_scores, write_scores
 from attlm_fairseq.nbest.run.walk import Group, History, Turn, TurnScores
 from attlm_fairseq.nbest.run.workers import Workers
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer
-
-SQLITE_MAGIC = b"SQLite format 3\0"
-APPLICATION_ID = 0x61746C6D  # at byte 68 of the file: attlm's, not another program's database
-JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # of a journal's beginning, and of its end if that names a journal of several databases
-OLDER_START = b'{"attlm": "'  # how a file of attlm 0.1 begins
-SCHEMA = 'CREATE TABLE scores (block TEXT PRIMARY KEY, scores TEXT NOT NULL, "check" TEXT NOT NULL) WITHOUT ROWID'
-
 
 UNFINISHED = ".unfinished"  # after the name of an output
 
@@ -75,7 +65,7 @@ class ScoreCache:
         except InUseError:  # the scores there are the other run's
             raise
         except (InputError, MemoryError, RuntimeError):  # torch's lack of memory is one
-            if self.path is not None and self.path.exists() and _kind(self.path) == "cache":
+            if self.path is not None and self.path.exists() and kind_of(self.path) == "cache":
                 note(f"note: the scores so far are in {self.path}: the next run with these LMs goes on from there")
             raise
         except KeyboardInterrupt as error:
@@ -94,7 +84,7 @@ class ScoreCache:
         if self.path is None or (len(first) < 2 and not os.path.lexists(self.path)):
             yield from workers.score(blocks)
             return
-        with self._opened(self.path) as database:
+        with opened(self.path) as database:
             yield from self._continued(database, self.path, self._identity(workers), workers, blocks)
 
     def walk(self, workers: Workers, groups: Iterable[Group]) -> Iterator[Iterator[BlockScores]]:
@@ -107,7 +97,7 @@ class ScoreCache:
                 yield (turn.scores for turn in found)
             return
         identity = self._identity(workers)
-        with self._opened(self.path) as database:
+        with opened(self.path) as database:
             own: set[str] = set()  # the keys that this run writes
             known = (self._with_known(database, identity, group, own) for group in groups)
             for found in workers.walk(known):
@@ -125,7 +115,7 @@ class ScoreCache:
         for turn in turns:
             read.append(turn)
             key = _key(identity, history.key(turn))
-            scores = _looked_up(database, key, sum(len(nbest.hypotheses) for nbest in turn.values()))
+            scores = read_scores(database, key, sum(len(nbest.hypotheses) for nbest in turn.values()))
             if scores is None:
                 break
             known.append(scores)
@@ -141,7 +131,7 @@ class ScoreCache:
         for turn in found:  # on the disk before they are handed on
             if not turn.known:
                 key = _key(identity, turn.key)
-                _write(database, path, key, turn.scores)
+                write_scores(database, path, key, turn.scores)
                 own.add(key)
             yield turn.scores
 
@@ -151,11 +141,11 @@ class ScoreCache:
         held, margin = 0, None
         for block in blocks:
             key = _key(identity, block.digest())
-            scores = _looked_up(database, key, len(block))
+            scores = read_scores(database, key, len(block))
             if scores is None:
-                if _holds(database, key):
+                if holds(database, key):
                     note(f"note: {path.name} is damaged: everything after {held} hypotheses is scored again")
-                elif not held and _holds(database):
+                elif not held and holds(database):
                     note(f"note: {path.name} is damaged, or of other lists, LMs or settings: all is scored again")
                 blocks = chain([block], blocks)
                 break
@@ -171,45 +161,14 @@ class ScoreCache:
                 yield block
 
         for scores in workers.score(missing(), margin):  # on the disk before they are handed on
-            _write(database, path, keys.popleft(), scores)
+            write_scores(database, path, keys.popleft(), scores)
             yield scores
 
     def finish(self) -> None:
         """Delete the file: the output is whole. The output is on the disk before."""
         if self.path is not None and self.path.exists():
             os.sync()
-            _delete(self.path)
-
-    @contextmanager
-    def _opened(self, path: Path) -> Iterator[sqlite3.Connection]:
-        """Open the file while the block runs. If it holds no scores afterwards, as after an error of the input, it is deleted."""
-        with closing(self._open(path)) as database:
-            try:
-                yield database
-            finally:
-                if not _holds(database):
-                    _delete(path)
-
-    def _open(self, path: Path) -> sqlite3.Connection:
-        """Open the file for this run alone, or create it; delete one that is damaged or older, with a line to the user."""
-        kind = _kind(path)
-        if kind == "other":
-            raise InputError("is in the way of the scores of an unfinished run: move it, or use --no-resume", path=path)
-        try:
-            if kind != "older" and not _deletes_another(path.with_name(f"{path.name}-journal")):
-                return _connect(path)
-        except (sqlite3.Error, ValueError) as error:
-            if "locked" in str(error):
-                raise InUseError("another attlm is using this file: wait for it, or write another output", path=path) from None
-            kind = "damaged" if path.exists() and path.stat().st_size else "new"
-        kind = "damaged" if kind == "cache" else kind
-        if kind != "new":
-            note(f"note: {path.name} is {'of an older attlm' if kind == 'older' else 'damaged'}: its lists are scored again")
-        try:
-            _delete(path)
-            return _connect(path)
-        except (sqlite3.Error, OSError) as error:
-            raise InputError(f"cannot be written: {error}", path=path) from None
+            delete(self.path)
 
 
 def _is_changed(scorer: Scorer) -> bool:
@@ -218,114 +177,3 @@ def _is_changed(scorer: Scorer) -> bool:
 
 def _key(identity: str, what: str) -> str:
     return hashlib.sha256(f"{identity} {what}".encode()).hexdigest()
-
-
-def _looked_up(database: sqlite3.Connection, key: str, size: int) -> BlockScores | None:
-    """Return the scores of ``size`` hypotheses; None if they are not there, or are not as they were written."""
-    try:
-        row = database.execute('SELECT scores, "check" FROM scores WHERE block = ?', (key,)).fetchone()
-    except sqlite3.Error:  # such as a text that is not UTF-8
-        return None
-    return _decoded(row[0], row[1], size) if row else None
-
-
-def _holds(database: sqlite3.Connection, key: str | None = None) -> bool:
-    """Return whether the cache has an entry of this key, or any; also if it cannot be read."""
-    try:
-        return database.execute("SELECT 1 FROM scores WHERE block = ?1 OR ?1 IS NULL LIMIT 1", (key,)).fetchone() is not None
-    except sqlite3.Error:
-        return True
-
-
-def _write(database: sqlite3.Connection, path: Path, key: str, scores: BlockScores) -> None:
-    text = json.dumps(_as_json(scores))
-    try:
-        database.execute("INSERT OR REPLACE INTO scores VALUES (?, ?, ?)", (key, text, _checksum(text)))
-    except sqlite3.Error as error:
-        raise InputError(f"cannot be written: {error}", path=path) from None
-
-
-def _checksum(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _kind(path: Path) -> str:
-    """Return "cache" (also for a damaged one, or none), "older" or "other" (also for a link, which could lead to any file, and a pipe)."""
-    try:
-        if path.is_symlink() or (path.exists() and not path.is_file()):
-            return "other"
-        with path.open("rb") as file:
-            head = file.read(100)
-    except FileNotFoundError:
-        return "cache"
-    except OSError:
-        return "other"
-    if head and OLDER_START.startswith(head[: len(OLDER_START)]):
-        return "older"
-    cut_short = head.startswith(SQLITE_MAGIC) and len(head) < 72
-    return "cache" if not head or cut_short or head[68:72] == APPLICATION_ID.to_bytes(4, "big") else "other"
-
-
-def _deletes_another(journal: Path) -> bool:
-    """Return whether a journal is not of this cache alone: SQLite deletes the file that a journal of several databases names at its end."""
-    if journal.is_symlink():
-        return True
-    try:
-        with journal.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - len(JOURNAL_MAGIC)))
-            return file.read() == JOURNAL_MAGIC
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    """Open a cache, locked until it is closed. Raises sqlite3.Error or ValueError if it is locked or not as it was written."""
-    database = sqlite3.connect(path, timeout=0, isolation_level=None)
-    try:
-        for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "locking_mode = EXCLUSIVE", "synchronous = OFF"):
-            database.execute(f"PRAGMA {pragma}")
-        database.execute("BEGIN EXCLUSIVE")
-        schema = [sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
-        if not schema:
-            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            database.execute(SCHEMA)
-        database.execute("COMMIT")
-        if schema not in ([], [SCHEMA]) or database.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
-            raise ValueError("not as it was written")
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
-def _delete(path: Path) -> None:
-    """Delete a cache, and what SQLite keeps next to it."""
-    for suffix in ("", "-journal", "-wal", "-shm"):
-        path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
-
-
-def _as_json(scores: BlockScores) -> dict[str, Any]:
-    oov = {name: [count.words, dict(count.unknown), count.examples] for name, count in scores.oov.items()}
-    return {"values": scores.values, "oov": oov, "notes": scores.notes, "margin": scores.margin}
-
-
-def _decoded(text: Any, check: Any, size: int) -> BlockScores | None:
-    """Return the scores of ``size`` hypotheses; None for anything but what was written."""
-    try:
-        content = json.loads(text) if _checksum(text) == check else {}
-        values = {name: [float(value) for value in column] for name, column in content["values"].items()}
-        if any(len(column) != size or not all(map(math.isfinite, column)) for column in values.values()):
-            return None
-        oov = {}
-        for name, (words, unknown, examples) in content["oov"].items():
-            oov[name] = OOVCount(name)
-            oov[name].words = int(words)
-            oov[name].unknown = Counter({word: int(count) for word, count in unknown.items()})
-            oov[name].examples = [str(example) for example in examples]
-        margin = None if content["margin"] is None else Margin(float(content["margin"][0]), int(content["margin"][1]))
-        return BlockScores(values, oov, {name: str(note) for name, note in content["notes"].items()}, margin)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
-        return None
