@@ -16,7 +16,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.reference_files import read_references
 from attlm_fairseq.nbest.references import attach_references, is_ctm, silent_lists, with_known_references, with_silence
 from attlm_fairseq.verbs.arguments import FilePath
-from attlm_fairseq.verbs.lists import SourceFile, has_labels
+from attlm_fairseq.verbs.sources import SourceFile, has_labels
 
 
 @dataclass(frozen=True, init=False)

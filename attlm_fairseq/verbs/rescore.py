@@ -41,8 +41,9 @@ from attlm_fairseq.verbs.arguments import FilePath, OnProgress
 from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.conversion_losses import Losses
 from attlm_fairseq.verbs.fit_of_references import SAMPLE_LISTS
-from attlm_fairseq.verbs.lists import Lists, Sources, opened_lists, with_sources
+from attlm_fairseq.verbs.lists import Lists, opened_lists
 from attlm_fairseq.verbs.run import hint_at_clauses, require_lms, require_weights, scoring, warn_of_other_candidates, warn_of_other_lms
+from attlm_fairseq.verbs.sources import Sources, with_sources
 
 OF_WORDS: dict[str, Callable[[Iterable[NbestList], str], None]] = {"ctm": write_ctm, "sausage": write_sausages}  # need confidences
 WITH_CONFIDENCES = ("jsonl", "json")

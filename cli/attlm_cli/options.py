@@ -15,8 +15,8 @@ from attlm_fairseq.nbest.formats import OWN_NAMES
 from attlm_fairseq.nbest.line_matching import By
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG
 from attlm_fairseq.scoring.compute import parse_device
-from attlm_fairseq.verbs.lists import SourceFile
 from attlm_fairseq.verbs.references import ReferenceFiles
+from attlm_fairseq.verbs.sources import SourceFile
 
 format_option = cloup.option(
     "--format",

@@ -20,8 +20,9 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.decision_choice import DecisionChoice
-from attlm_fairseq.verbs.lists import NbestFile, SourceFile
+from attlm_fairseq.verbs.lists import NbestFile
 from attlm_fairseq.verbs.rescore import OF_WORDS, OUTPUTS, RescoreOutput, rescore
+from attlm_fairseq.verbs.sources import SourceFile
 
 output_options = grouped(
     "Output",

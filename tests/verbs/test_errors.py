@@ -15,7 +15,7 @@ from cli_runs import refused, run
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.metrics.edit_rates import CER, WER
-from attlm_fairseq.verbs.lists import SourceFile
+from attlm_fairseq.verbs.sources import SourceFile
 
 FIRST = [["the cat sad on mat", "the cat sat on the mat"], ["a dog", "dog"]]
 OTHER = [["the cat sat on the mat"], ["a a dog ran"]]

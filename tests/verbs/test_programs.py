@@ -33,7 +33,7 @@ from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.oov_policy import parse_policy
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.text import parse_steps
-from attlm_fairseq.verbs.lists import with_sources
+from attlm_fairseq.verbs.sources import with_sources
 
 LISTS = [[("sat the cat", -0.2), ("the cat sat", -0.3)], [("mat a", -0.2), ("a mat", -0.3)]]
 REFERENCES = ["the cat sat", "a mat"]

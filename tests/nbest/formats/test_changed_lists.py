@@ -9,7 +9,7 @@ import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import find_format, write_nbest
 from attlm_fairseq.nbest.formats.as_read import has_changed
-from attlm_fairseq.verbs.lists import with_sources
+from attlm_fairseq.verbs.sources import with_sources
 
 SAMPLES = {
     "moses": MOSES,
