@@ -12,8 +12,8 @@ from typing import Any
 
 from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.formats.json_place import Place
-from attlm_fairseq.nbest.formats.records import Reader
+from attlm_fairseq.nbest.formats.json_values.place import Place
+from attlm_fairseq.nbest.formats.json_values.records import Reader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 # the attributes of a decoder's objects that are read

@@ -20,7 +20,7 @@ from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import format_of, keys
 from attlm_fairseq.nbest.formats.ctm import NUMBER, CtmFormat, recordings
-from attlm_fairseq.nbest.formats.json_text import DECODER, first_value, members_in
+from attlm_fairseq.nbest.formats.json_values.text import DECODER, first_value, members_in
 from attlm_fairseq.nbest.formats.lines import one_line, whole_lines
 from attlm_fairseq.nbest.formats.table import ReferenceCsv, ReferenceTsv
 from attlm_fairseq.nbest.formats.text import TextFormat

@@ -13,11 +13,11 @@ from typing import Any
 from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
-from attlm_fairseq.nbest.formats.completions import token_logprobs
-from attlm_fairseq.nbest.formats.json_place import Place
-from attlm_fairseq.nbest.formats.layouts import Layout
+from attlm_fairseq.nbest.formats.json_values.completions import token_logprobs
+from attlm_fairseq.nbest.formats.json_values.layouts import Layout
+from attlm_fairseq.nbest.formats.json_values.place import Place
+from attlm_fairseq.nbest.formats.json_values.token_probabilities import logprob_of_parts
 from attlm_fairseq.nbest.formats.number_texts import is_written_number
-from attlm_fairseq.nbest.formats.token_probabilities import logprob_of_parts
 from attlm_fairseq.numeric import is_number
 
 _TEXTS = frozenset((*keys.ALL_TEXTS, *keys.REFERENCES, *keys.SOURCES))

@@ -14,11 +14,11 @@ from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.as_read import is_expanded
-from attlm_fairseq.nbest.formats.completions import response_of_batch
-from attlm_fairseq.nbest.formats.json_batch import Batch, write_batch
-from attlm_fairseq.nbest.formats.json_document import Item, stream_items, whole_item, write_document
-from attlm_fairseq.nbest.formats.json_edits import FORMAT, ListWriter, are_rows, new_item
-from attlm_fairseq.nbest.formats.json_framing import (
+from attlm_fairseq.nbest.formats.json_values.batch import Batch, write_batch
+from attlm_fairseq.nbest.formats.json_values.completions import response_of_batch
+from attlm_fairseq.nbest.formats.json_values.document import Item, stream_items, whole_item, write_document
+from attlm_fairseq.nbest.formats.json_values.edits import FORMAT, ListWriter, are_rows, new_item
+from attlm_fairseq.nbest.formats.json_values.framing import (
     ARRAY,
     BATCH,
     LINES,
@@ -30,16 +30,16 @@ from attlm_fairseq.nbest.formats.json_framing import (
     is_several_lines,
     wrapping_keys,
 )
-from attlm_fairseq.nbest.formats.json_members import children
-from attlm_fairseq.nbest.formats.json_place import Place
-from attlm_fairseq.nbest.formats.json_text import DECODER
-from attlm_fairseq.nbest.formats.layouts import id_key_of, layout_of
+from attlm_fairseq.nbest.formats.json_values.layouts import id_key_of, layout_of
+from attlm_fairseq.nbest.formats.json_values.members import children
+from attlm_fairseq.nbest.formats.json_values.place import Place
+from attlm_fairseq.nbest.formats.json_values.records import Reader, Record
+from attlm_fairseq.nbest.formats.json_values.silence import SilenceReader
+from attlm_fairseq.nbest.formats.json_values.text import DECODER
 from attlm_fairseq.nbest.formats.lines import filled_lines, split_end, write_lines
 from attlm_fairseq.nbest.formats.list_ids import SeenIds, require_one_utterance
 from attlm_fairseq.nbest.formats.own_text import text_of
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
-from attlm_fairseq.nbest.formats.records import Reader, Record
-from attlm_fairseq.nbest.formats.silence import SilenceReader
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
@@ -47,7 +47,7 @@ _MATCHES = re.compile(r"\s*[\[{]\s*[\"\[{\]}]")
 
 
 class JsonFormat(NbestFormat):
-    """Utterances one per line, in an array, in an object by id, or in an object that holds one of these (see ``records``).
+    """Utterances one per line, in an array, in an object by id, or in an object that holds one of these (see ``json_values.records``).
 
     Lists from other formats are written as an object by id.
     """

@@ -13,17 +13,17 @@ from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.as_read import is_expanded
 from attlm_fairseq.nbest.formats.hypothesis_scores import At, ScoreReader, are_scores, has_scores
-from attlm_fairseq.nbest.formats.json_edits import confidences
-from attlm_fairseq.nbest.formats.json_members import member, own_member, values_of, with_members, with_values, without_member
-from attlm_fairseq.nbest.formats.json_place import Place
-from attlm_fairseq.nbest.formats.json_scores import exact, references_as_value, scores_as_members
-from attlm_fairseq.nbest.formats.json_text import DECODER, SHAPES, dumped, first_value, members_in
+from attlm_fairseq.nbest.formats.json_values.added_scores import exact, references_as_value, scores_as_members
+from attlm_fairseq.nbest.formats.json_values.edits import confidences
+from attlm_fairseq.nbest.formats.json_values.members import member, own_member, values_of, with_members, with_values, without_member
+from attlm_fairseq.nbest.formats.json_values.place import Place
+from attlm_fairseq.nbest.formats.json_values.silence import SilenceReader
+from attlm_fairseq.nbest.formats.json_values.text import DECODER, SHAPES, dumped, first_value, members_in
 from attlm_fairseq.nbest.formats.keys import NOT_READ, OF_HYPOTHESES_TOO, REFERENCES, SCORES, TEXTS_OR_REFERENCES, is_score, is_score_column
 from attlm_fairseq.nbest.formats.lines import filled_lines, split_end, write_lines
 from attlm_fairseq.nbest.formats.own_text import added_scores, is_as_read, is_own, place_of, text_of
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.formats.score_names import TOTAL
-from attlm_fairseq.nbest.formats.silence import SilenceReader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
 from attlm_fairseq.numeric import is_number

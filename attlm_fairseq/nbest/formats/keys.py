@@ -49,7 +49,7 @@ UTTERANCES = ("utts", "utterances", "results", "items", "samples", "examples", "
 SCORES = "scores"  # an object in a hypothesis: {name: value}
 # how many tokens a hypothesis has: a number, or a list of them
 LENGTHS = ("num_tokens", "n_tokens", "token_count", "lengths", "token_ids", "sequences_ids", "y_sequence", "tokens", "sequence")
-# natural logs, one per token; see ``completions`` for objects
+# natural logs, one per token; see ``json_values.completions`` for objects
 TOKEN_LOGPROBS = ("ys_log_probs", "ys_probs", "token_logprobs", "token_log_probs", "logprobs")
 LOGPROB = "logprob"  # what a sum over tokens is called
 LENGTH_PENALTY = "length_penalty"

@@ -12,11 +12,11 @@ from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.hypothesis_scores import ScoreReader
-from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
-from attlm_fairseq.nbest.formats.json_members import Child, children, with_members, with_values
-from attlm_fairseq.nbest.formats.json_place import Place
-from attlm_fairseq.nbest.formats.json_scores import added_members, exact, references_as_value
-from attlm_fairseq.nbest.formats.json_text import dumped
+from attlm_fairseq.nbest.formats.json_values.added_scores import added_members, exact, references_as_value
+from attlm_fairseq.nbest.formats.json_values.document import Item, stream_items, write_document
+from attlm_fairseq.nbest.formats.json_values.members import Child, children, with_members, with_values
+from attlm_fairseq.nbest.formats.json_values.place import Place
+from attlm_fairseq.nbest.formats.json_values.text import dumped
 from attlm_fairseq.nbest.formats.list_ids import SeenIds
 from attlm_fairseq.nbest.formats.own_text import is_as_read, own_text, place_of
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat

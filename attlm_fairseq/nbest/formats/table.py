@@ -15,8 +15,8 @@ from attlm_fairseq.nbest.formats.as_read import is_expanded
 from attlm_fairseq.nbest.formats.lines import WholeLines, one_line, whole_lines
 from attlm_fairseq.nbest.formats.own_text import own_text, text_of
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
-from attlm_fairseq.nbest.formats.table_columns import Columns
-from attlm_fairseq.nbest.formats.table_rows import (
+from attlm_fairseq.nbest.formats.tables.columns import Columns
+from attlm_fairseq.nbest.formats.tables.rows import (
     SEPARATOR,
     fields_of,
     guessed_header,
@@ -26,7 +26,7 @@ from attlm_fairseq.nbest.formats.table_rows import (
     rows_of,
     rows_without_header,
 )
-from attlm_fairseq.nbest.formats.written_table import UNUSABLE_LISTS, WrittenTable, tells_columns
+from attlm_fairseq.nbest.formats.tables.written import UNUSABLE_LISTS, WrittenTable, tells_columns
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.verbatim import FileText
 

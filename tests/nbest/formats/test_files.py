@@ -23,7 +23,7 @@ from attlm_fairseq.files.reading import HEAD
 from attlm_fairseq.files.writing import NOT_WRITTEN, whole_file
 from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.formats import FORMATS, ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
-from attlm_fairseq.nbest.formats.json_framing import ONE, framing_of
+from attlm_fairseq.nbest.formats.json_values.framing import ONE, framing_of
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 ROOT = Path(__file__).parents[3]

@@ -10,7 +10,7 @@ from cli_runs import run
 from nbest_samples import read, write
 
 from attlm_fairseq.messages import collected
-from attlm_fairseq.nbest.formats.json_words import words_of
+from attlm_fairseq.nbest.formats.json_values.words import words_of
 from attlm_fairseq.nbest.word_times import filled, shared
 
 TIMES = ((0.25, 0.5), (0.5, 1.0))

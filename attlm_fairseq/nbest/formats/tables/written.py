@@ -12,8 +12,8 @@ from attlm_fairseq.nbest.formats.lines import one_line, split_end
 from attlm_fairseq.nbest.formats.number_texts import is_written_number
 from attlm_fairseq.nbest.formats.own_text import added_scores, is_own
 from attlm_fairseq.nbest.formats.score_names import TOTAL, fresh_names
-from attlm_fairseq.nbest.formats.table_columns import Columns, compared_name
-from attlm_fairseq.nbest.formats.table_rows import lead_of, names_read_of, split_row
+from attlm_fairseq.nbest.formats.tables.columns import Columns, compared_name
+from attlm_fairseq.nbest.formats.tables.rows import lead_of, names_read_of, split_row
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import HypothesisText, ListText
 

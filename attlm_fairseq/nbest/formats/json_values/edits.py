@@ -7,10 +7,10 @@ from typing import Any
 
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
-from attlm_fairseq.nbest.formats.json_members import own_member, values_of, with_members, with_values, without_member
-from attlm_fairseq.nbest.formats.json_scores import added_columns, added_members, exact, references_as_value, scores_as_members
-from attlm_fairseq.nbest.formats.json_text import DECODER, dumped
-from attlm_fairseq.nbest.formats.layouts import Layout, id_key_of, layout_of
+from attlm_fairseq.nbest.formats.json_values.added_scores import added_columns, added_members, exact, references_as_value, scores_as_members
+from attlm_fairseq.nbest.formats.json_values.layouts import Layout, id_key_of, layout_of
+from attlm_fairseq.nbest.formats.json_values.members import own_member, values_of, with_members, with_values, without_member
+from attlm_fairseq.nbest.formats.json_values.text import DECODER, dumped
 from attlm_fairseq.nbest.formats.lines import split_end
 from attlm_fairseq.nbest.formats.own_text import added_scores, is_as_read, is_own, is_rescored, own_text, place_of
 from attlm_fairseq.nbest.formats.score_names import TOTAL

@@ -16,7 +16,7 @@ from attlm_fairseq.nbest.formats.hypothesis_scores import ScoreReader
 from attlm_fairseq.nbest.formats.lines import filled_lines, numbered, split_end
 from attlm_fairseq.nbest.formats.list_ids import SeenIds, require_one_utterance
 from attlm_fairseq.nbest.formats.number_texts import is_written_number, number
-from attlm_fairseq.nbest.formats.table_columns import Columns
+from attlm_fairseq.nbest.formats.tables.columns import Columns
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 

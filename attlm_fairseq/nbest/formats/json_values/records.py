@@ -12,9 +12,7 @@ from typing import Any
 from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.hypothesis_scores import At, ScoreReader, named_numbers, require_scores_of_all
-from attlm_fairseq.nbest.formats.json_place import Place
-from attlm_fairseq.nbest.formats.json_words import Words, words_of
-from attlm_fairseq.nbest.formats.layouts import (
+from attlm_fairseq.nbest.formats.json_values.layouts import (
     Layout,
     are_texts,
     id_key_of,
@@ -25,6 +23,8 @@ from attlm_fairseq.nbest.formats.layouts import (
     text_keys,
     text_of_value,
 )
+from attlm_fairseq.nbest.formats.json_values.place import Place
+from attlm_fairseq.nbest.formats.json_values.words import Words, words_of
 from attlm_fairseq.nbest.nbest_list import Hypothesis
 
 

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from attlm_fairseq.batching import peeked
 from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.reading import TextSource
-from attlm_fairseq.nbest.formats.json_text import DECODER, after_space
+from attlm_fairseq.nbest.formats.json_values.text import DECODER, after_space
 from attlm_fairseq.nbest.formats.own_text import own_text, text_of
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.verbatim import FileText

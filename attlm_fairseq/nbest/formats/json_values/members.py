@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from attlm_fairseq.nbest.formats.json_text import after_space, dumped
+from attlm_fairseq.nbest.formats.json_values.text import after_space, dumped
 
 _SCAN = json.JSONDecoder().raw_decode  # for texts known to be valid: value and end of what begins at a position
 

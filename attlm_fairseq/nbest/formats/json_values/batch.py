@@ -9,10 +9,10 @@ from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import keys
-from attlm_fairseq.nbest.formats.json_document import Item
-from attlm_fairseq.nbest.formats.json_edits import FORMAT, ListWriter
-from attlm_fairseq.nbest.formats.json_text import DECODER, dumped
-from attlm_fairseq.nbest.formats.layouts import layout_of
+from attlm_fairseq.nbest.formats.json_values.document import Item
+from attlm_fairseq.nbest.formats.json_values.edits import FORMAT, ListWriter
+from attlm_fairseq.nbest.formats.json_values.layouts import layout_of
+from attlm_fairseq.nbest.formats.json_values.text import DECODER, dumped
 from attlm_fairseq.nbest.formats.own_text import is_as_read, own_text
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.verbatim import FileText

@@ -12,8 +12,8 @@ from typing import Any
 
 from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.nbest.formats import keys
-from attlm_fairseq.nbest.formats.completions import MESSAGE, text_of_message
-from attlm_fairseq.nbest.formats.json_place import Place
+from attlm_fairseq.nbest.formats.json_values.completions import MESSAGE, text_of_message
+from attlm_fairseq.nbest.formats.json_values.place import Place
 from attlm_fairseq.numeric import is_number
 
 EXPECTED = (

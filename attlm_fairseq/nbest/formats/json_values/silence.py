@@ -7,9 +7,9 @@ from typing import Any
 
 from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
-from attlm_fairseq.nbest.formats.json_members import with_members, without_member
-from attlm_fairseq.nbest.formats.json_text import DECODER
-from attlm_fairseq.nbest.formats.layouts import layout_of
+from attlm_fairseq.nbest.formats.json_values.layouts import layout_of
+from attlm_fairseq.nbest.formats.json_values.members import with_members, without_member
+from attlm_fairseq.nbest.formats.json_values.text import DECODER
 from attlm_fairseq.nbest.formats.lines import split_end
 
 _EMPTY = re.compile(r"\[\s*\]")

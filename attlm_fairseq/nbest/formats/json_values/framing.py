@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from attlm_fairseq.nbest.formats import keys
-from attlm_fairseq.nbest.formats.completions import OF_BATCH
-from attlm_fairseq.nbest.formats.json_batch import Batch
-from attlm_fairseq.nbest.formats.json_text import DECODER, after_space, members_in
-from attlm_fairseq.nbest.formats.layouts import layout_of
+from attlm_fairseq.nbest.formats.json_values.batch import Batch
+from attlm_fairseq.nbest.formats.json_values.completions import OF_BATCH
+from attlm_fairseq.nbest.formats.json_values.layouts import layout_of
+from attlm_fairseq.nbest.formats.json_values.text import DECODER, after_space, members_in
 
 LINES = "lines"  # one JSON value per line
 ARRAY = "["  # the items of one array

@@ -9,8 +9,8 @@ from typing import Any
 
 from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.nbest.formats import keys
-from attlm_fairseq.nbest.formats.json_members import children
-from attlm_fairseq.nbest.formats.json_text import has_half
+from attlm_fairseq.nbest.formats.json_values.members import children
+from attlm_fairseq.nbest.formats.json_values.text import has_half
 from attlm_fairseq.numeric import is_number
 
 

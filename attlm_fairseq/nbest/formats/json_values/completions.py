@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats.json_members import own_member, with_members
-from attlm_fairseq.nbest.formats.json_text import dumped
+from attlm_fairseq.nbest.formats.json_values.members import own_member, with_members
+from attlm_fairseq.nbest.formats.json_values.text import dumped
 from attlm_fairseq.numeric import is_number
 
 MESSAGE = "message"

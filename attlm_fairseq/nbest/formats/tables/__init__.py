@@ -1,0 +1,1 @@
+"""Tables of hypotheses with a header: their columns, their rows, and how they are written."""
