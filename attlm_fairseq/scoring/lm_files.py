@@ -75,7 +75,8 @@ def lm_kind(path: Path) -> LMKind:
         return _kind_of_checkpoint(path)
     if head.startswith(b"SRILM_BINARY"):
         raise InputError(f"is a binary LM of SRILM: write it as ARPA, `ngram -lm {path.name} -write-lm lm.arpa`", path=path)
-    raise InputError(f"found a file that begins with {head[:12]!r}; {EXPECTED}", path=path)
+    found = f"found a file that begins with {head[:12]!r}" if head else "the file is empty"
+    raise InputError(f"{found}; {EXPECTED}", path=path)
 
 
 def holds_ngrams(path: Path) -> bool:

@@ -425,6 +425,9 @@ def test_every_kind_is_recognised_by_content(folder, tmp_path):
     (tmp_path / "text").write_text("hello\n")
     with pytest.raises(InputError, match=r"found a file that begins with b'hello.*expected a checkpoint"):
         lm_kind(tmp_path / "text")
+    (tmp_path / "empty.pt").write_bytes(b"")
+    with pytest.raises(InputError, match=r"the file is empty; expected a checkpoint"):
+        lm_kind(tmp_path / "empty.pt")
     (tmp_path / "bin.lm").write_bytes(b"SRILM_BINARY_NGRAM_002\n\0\1")
     with pytest.raises(InputError, match=r"is a binary LM of SRILM: .*`ngram -lm bin\.lm -write-lm lm\.arpa`"):
         lm_kind(tmp_path / "bin.lm")
