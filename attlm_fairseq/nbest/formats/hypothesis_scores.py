@@ -58,7 +58,7 @@ class ScoreReader:
         for name in sorted(self.counts):
             self.notes.add(f"{quoted(name)} counts the hypotheses or rows: it is not read as a score")
 
-    def scores(
+    def read(
         self, members: Mapping[str, Any], at: At, whole: Mapping[str, Any], tokens: Sequence[str] | None = None
     ) -> tuple[dict[str, float], set[str]]:
         """Return the scores of a hypothesis, and the keys that hold them.

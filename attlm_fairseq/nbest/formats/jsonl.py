@@ -133,7 +133,7 @@ def _hypothesis(value: Any, index: int, place: Place, reader: ScoreReader, whole
         raise place.error(f'is {quoted(json.dumps(value))}: expected {{"text": ..., "scores": {{...}}}}', "hyps", index)
     if not isinstance(value.get(SCORES, {}), dict):
         raise place.error(f"is {quoted(json.dumps(value[SCORES]))}: expected {{name: value}}", "hyps", index, SCORES)
-    scores, read = reader.scores(value, At(place, ("hyps", index)), whole)
+    scores, read = reader.read(value, At(place, ("hyps", index)), whole)
     extras |= value.keys() - _OF_HYPOTHESIS - read
     text = place.text(value["text"], "hyps", index, "text")
     return Hypothesis(text, scores, index + 1, times=_times(value.get("times"), len(text.split()), index, place))

@@ -114,7 +114,7 @@ class Reader:
         if isinstance(value, dict) and not text and (key := key_of_tokens(value)) is not None and text_keys(value) == {key}:
             self.notes.add(f"{key} of a hypothesis is an empty list, read as silence (a decoder without a lexicon has no words)")
         tokens = value if isinstance(value, list) and are_texts(value) and container in keys.OF_CTRANSLATE2 else None
-        scores, read = self.scores.scores(members, at, whole, tokens)
+        scores, read = self.scores.read(members, at, whole, tokens)
         words = words_of(members, text)
         if words is None:
             self.notes.add("the words with times of a hypothesis are not those of its text: their times and confidences are not read")
