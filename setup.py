@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 README = HERE / "README.md"
 
 # Read, not imported: importing would need the dependencies that are being declared here.
-VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "attlm_fairseq" / "__init__.py").read_text("utf-8"), re.MULTILINE)[1]
+VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "attlm_fairseq" / "version.py").read_text("utf-8"), re.MULTILINE)[1]
 
 TRANSFORMERS = "transformers>=5.5"  # before it, config.json can have code downloaded and run (CVE-2026-4372, CVE-2026-5241)
 DECODING = ['flashlight-text; python_version < "3.14"', 'pyctcdecode; python_version < "3.13"', TRANSFORMERS]  # numpy 1 for pyctcdecode

@@ -14,7 +14,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
-__version__ = "0.2.0"
+from attlm_fairseq.version import __version__ as __version__
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ resolves the same names from _MODULES
     from attlm_fairseq.attention.output import AttentionOutput as AttentionOutput

@@ -25,9 +25,9 @@ from fairseq.distributed.utils import _TensorPlaceholder
 from attlm_fairseq.checkpoints.fairseq_loading import close_eval, refuse_unusable
 from attlm_fairseq.checkpoints.plain_arrays import STAND_INS
 from attlm_fairseq.checkpoints.plain_data import SafeGlobals, allowed_globals, require_safe_torch
+from attlm_fairseq.checkpoints.resuming import complete_checkpoints
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.fairseq_import import is_command
-from attlm_fairseq.tasks._resuming import complete_checkpoints
 
 FILE_GLOBALS: SafeGlobals = [argparse.Namespace, *STAND_INS]
 """What a checkpoint file may name besides tensors: the options of fairseq's argparse models, and arrays of numbers in its metrics."""

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attlm_fairseq import __version__
 from attlm_fairseq.checkpoints.folder import StoredModel, write_model_folder
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.weight_checks import MISSHAPEN
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.folders import whole_folder
 from attlm_fairseq.templates import load_template
+from attlm_fairseq.version import __version__
 
 TASK_CLASSES = ("SentenceResetLMTask", "DocumentResetLMTask")
 """The entries of this package's tasks in a checkpoint; all have the same validation."""

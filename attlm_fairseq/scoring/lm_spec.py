@@ -164,7 +164,7 @@ class LMSpec:
     @classmethod
     def of_loaded(cls, name: str, scorer: Scorer) -> LMSpec:
         """Name a loaded LM. One of ``load_lm`` keeps the text steps of its LMSpec."""
-        seen = cls(name) if scorer.spec is None else scorer.spec
+        seen = _made_from(scorer) or cls(name)
         return cls(name, text=seen.text, source_text=seen.source_text, only_close=seen.only_close, loaded=scorer)
 
     def in_memory(self, device: DeviceConfig) -> LMSpec:
@@ -188,7 +188,7 @@ class LMSpec:
 
     def unpacked(self) -> LMSpec:
         """Return the spec of an LM of ``load_lm`` with its files and options, and as ``loaded`` the LM without these options."""
-        if self.loaded is None or self.loaded.changed or (made := self.loaded.spec) is None or made.loaded is None:
+        if self.loaded is None or self.loaded.changed or (made := _made_from(self.loaded)) is None or made.loaded is None:
             return self
         own = {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
         return replace(made, **{**own, "loaded": _renamed(made.loaded, self.name)})
@@ -276,6 +276,10 @@ class LMSpec:
             return scorer
         frame = SentenceFrame(self.sentence_start, self.sentence_end, self.prompt)
         return load_lm_files(self.files, self.name, self.ensemble_weights, self.dictionary, frame, device)
+
+
+def _made_from(scorer: Scorer) -> LMSpec | None:
+    return scorer.spec if isinstance(scorer.spec, LMSpec) else None
 
 
 def _renamed(scorer: Scorer, name: str) -> Scorer:

@@ -6,15 +6,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
 from attlm_fairseq.errors import InputError, require_words
-
-if TYPE_CHECKING:
-    from attlm_fairseq.scoring.compute import DeviceConfig
-    from attlm_fairseq.scoring.lm_spec import LMSpec
+from attlm_fairseq.scoring.compute import DeviceConfig
 
 Sentence = Sequence[str]
 
@@ -83,14 +80,14 @@ class Scorer(ABC):
     Attributes:
         name: the name of the LM's score in n-best lists, weights and reports.
         members: the scorers that this one combines; empty for a single LM.
-        spec: the files and options that ``load_lm`` made it from; None for an LM that a program has made itself.
+        spec: the ``LMSpec`` that ``load_lm`` made it from, with its files and options; None for an LM that a program has made itself.
         changed: whether it is a changed copy of the LM that ``spec`` describes: after a history, or with another normaliser.
         loaded_on: the device of a neural LM that ``load_lm`` made; None for any other LM.
     """
 
     name: str
     members: tuple[Scorer, ...] = ()
-    spec: LMSpec | None = None
+    spec: object = None
     changed: bool = False
     loaded_on: DeviceConfig | None = None
 

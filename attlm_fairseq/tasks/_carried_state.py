@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.checkpoints.plain_data import first_sentence
+from attlm_fairseq.checkpoints.resuming import RESUME
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.state import EVERYTHING, Carried, LanguageModelState
-from attlm_fairseq.tasks._resuming import RESUME
 
 
 class CarriedState:

@@ -20,6 +20,7 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.fairseq_loading import TRAINED_WITH
 from attlm_fairseq.checkpoints.initialisation import initialise_from
 from attlm_fairseq.checkpoints.plain_data import read_plain_data
+from attlm_fairseq.checkpoints.resuming import changes
 from attlm_fairseq.checkpoints.vocabulary import fingerprint
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models.language_model import MemoryLanguageModel
@@ -27,7 +28,6 @@ from attlm_fairseq.modules.memory import PointerReader
 from attlm_fairseq.tasks._absent import is_absent
 from attlm_fairseq.tasks._beginning import checkpoint_to_begin_with, checkpoint_to_resume, require_files
 from attlm_fairseq.tasks._data_folder import path_of_split, read_dictionary, read_lines
-from attlm_fairseq.tasks._resuming import changes
 from attlm_fairseq.tasks._trained_task import TrainedTask
 from attlm_fairseq.tasks._training_options import TrainingOptions, refuse_metric, refuse_options
 

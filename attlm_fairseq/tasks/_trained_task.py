@@ -14,10 +14,10 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from attlm_fairseq.checkpoints.export import TASK_CLASSES
+from attlm_fairseq.checkpoints.resuming import changes, load_patience_dict, patience_dict
 from attlm_fairseq.tasks._absent import counting_nothing, is_absent
 from attlm_fairseq.tasks._adam_on_cpus import fused_update, has_fused_update
 from attlm_fairseq.tasks._averaging import WeightAverage, copy_to_masters
-from attlm_fairseq.tasks._resuming import changes, load_patience_dict, patience_dict
 
 logger = logging.getLogger(__name__)
 
@@ -135,3 +135,8 @@ class TrainedTask(FairseqTask):
         """Go on with the average of a checkpoint, and with the latest weights, from what ``get_checkpoint_dict`` returned."""
         if "average" in saved:
             self.average.load_state_dict(saved["average"])
+
+
+def world_size() -> int:
+    """Return the number of processes that train together."""
+    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1

@@ -15,6 +15,7 @@ from fairseq.tasks import register_task
 from omegaconf import II
 from torch import Tensor
 
+from attlm_fairseq.checkpoints.resuming import RESUME, changes
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models.language_model import MemoryLanguageModel
 from attlm_fairseq.modules.state import Carried, has_slots
@@ -22,7 +23,7 @@ from attlm_fairseq.tasks._absent import counting_nothing, is_absent
 from attlm_fairseq.tasks._carried_state import CarriedState
 from attlm_fairseq.tasks._document_dataset import DOCUMENT_ORDERS, DocumentDataset, Segment
 from attlm_fairseq.tasks._lm_task import LMTask
-from attlm_fairseq.tasks._resuming import RESUME, changes, world_size
+from attlm_fairseq.tasks._trained_task import world_size
 from attlm_fairseq.tasks._training_options import TrainingOptions
 
 logger = logging.getLogger(__name__)

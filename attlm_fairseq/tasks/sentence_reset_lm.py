@@ -16,8 +16,8 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.tasks._absent import counting_nothing
 from attlm_fairseq.tasks._generation import continuations, refuse_typed_symbols, refuse_unused_lm
 from attlm_fairseq.tasks._lm_task import LMTask, log_perplexity
-from attlm_fairseq.tasks._resuming import world_size
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
+from attlm_fairseq.tasks._trained_task import world_size
 from attlm_fairseq.tasks._training_options import TrainingOptions
 
 

@@ -10,7 +10,6 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.files.writing import is_stream, shown_output
@@ -29,6 +28,7 @@ from attlm_fairseq.verbs.arguments import FilePath, no_sentences, text_lines, te
 from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.run import require_lms
 from attlm_fairseq.verbs.text import tell_notes
+from attlm_fairseq.version import __version__
 
 if TYPE_CHECKING:
     from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, AdaptingScorer

@@ -19,7 +19,7 @@ from attlm_fairseq.nbest.metrics.metric import Metric, corpus_score
 from attlm_fairseq.nbest.metrics.ngram_metrics import NgramMetric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, parse_steps
-from attlm_fairseq.text.subwords import SubwordMarks
+from attlm_fairseq.text.subword_marks import SubwordMarks
 from attlm_fairseq.text.unspaced import has_unspaced
 
 AMetric = TypeVar("AMetric", bound=Metric)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.writing import shown_output
 from attlm_fairseq.messages import note
@@ -32,6 +31,7 @@ from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.exposure import warn_if_seen
 from attlm_fairseq.verbs.run import require_context
 from attlm_fairseq.verbs.text import load_scorers, note_penalties, note_scorers, source_lines
+from attlm_fairseq.version import __version__
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from attlm_fairseq import __version__
 from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.metrics.metric import Metric
@@ -22,6 +21,7 @@ from attlm_fairseq.nbest.statistics.evaluation import Row
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
 from attlm_fairseq.verbs.arguments import FilePath
 from attlm_fairseq.verbs.run import Measurement
+from attlm_fairseq.version import __version__
 
 MIN_TESTED = 6  # of fewer samples, no difference has a p-value of 0.05 or less: the least is 2 / 2^samples
 

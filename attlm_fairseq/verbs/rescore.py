@@ -10,7 +10,6 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.confidence import Confidence
@@ -44,6 +43,7 @@ from attlm_fairseq.verbs.fit_of_references import SAMPLE_LISTS
 from attlm_fairseq.verbs.lists import Lists, opened_lists
 from attlm_fairseq.verbs.run import hint_at_clauses, require_lms, require_weights, scoring, warn_of_other_candidates, warn_of_other_lms
 from attlm_fairseq.verbs.sources import Sources, with_sources
+from attlm_fairseq.version import __version__
 
 OF_WORDS: dict[str, Callable[[Iterable[NbestList], str], None]] = {"ctm": write_ctm, "sausage": write_sausages}  # need confidences
 WITH_CONFIDENCES = ("jsonl", "json")

@@ -33,7 +33,7 @@ from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, measure_lis
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.oov import OOVCount, warn_of_oov
 from attlm_fairseq.text import note_texts
-from attlm_fairseq.text.subwords import SubwordMarks
+from attlm_fairseq.text.subword_marks import SubwordMarks
 from attlm_fairseq.verbs.arguments import OnProgress
 from attlm_fairseq.verbs.fit_of_references import warn_of_references
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
@@ -50,6 +49,7 @@ from attlm_fairseq.verbs.tuned_features import (
     search_options,
 )
 from attlm_fairseq.verbs.verdict import verdict
+from attlm_fairseq.version import __version__
 
 
 def tune(

@@ -22,9 +22,9 @@ import click
 import cloup
 
 from attlm_cli.printing import printed_notes
-from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError, InputWarning, NoDictionaryError
 from attlm_fairseq.messages import note
+from attlm_fairseq.version import __version__
 
 COMMANDS = {
     "rescore": "Put the best hypothesis of each n-best list first.",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import attlm_fairseq
@@ -53,3 +54,20 @@ def test_folders_import_only_folders_before_them():
 def test_the_guide_names_every_folder():
     table = ARCHITECTURE.read_text(encoding="utf-8").split("## Folders")[1].split("## ")[0]
     assert [folder for folder in ORDER if f"`{folder}/`" not in table and f"`attlm_fairseq/{folder}/`" not in table] == []
+
+
+def test_no_file_imports_itself_by_way_of_others():
+    files = {".".join(("attlm_fairseq", *path.relative_to(PACKAGE).with_suffix("").parts)): path for path in PACKAGE.rglob("*.py")}
+    modules = {name.removesuffix(".__init__"): path for name, path in files.items() if path != PACKAGE / "__init__.py"}
+    graph = {name: {found for found in imported(path, modules) if found != name} for name, path in modules.items()}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+def imported(file: Path, modules: Collection[str]) -> Iterator[str]:
+    """Yield which of the modules a file imports, when it runs or for its types."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            names = {name if (name := f"{node.module}.{alias.name}") in modules else str(node.module) for alias in node.names}
+        else:
+            names = {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
+        yield from names & set(modules)

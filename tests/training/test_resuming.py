@@ -9,8 +9,8 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
+from attlm_fairseq.checkpoints import resuming
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.tasks import _resuming
 from attlm_fairseq.tasks._absent import absent_batch
 from attlm_fairseq.tasks._beginning import require_files
 from attlm_fairseq.tasks._document_dataset import DocumentDataset
@@ -36,7 +36,7 @@ def make_task(kind: str = "sentences", lines: int = 9, **options: object) -> Sen
 def warning(saving: SentenceResetLMTask, resumed: SentenceResetLMTask, caplog, inside: int = 3, reset: bool = False) -> str:
     """What is said when a checkpoint of one task is resumed by another."""
     extra_state = {"train_iterator": {}, **saving.get_checkpoint_dict()}
-    load = _resuming._loading(lambda cfg, trainer: (extra_state, SimpleNamespace(iterations_in_epoch=inside)))
+    load = resuming._loading(lambda cfg, trainer: (extra_state, SimpleNamespace(iterations_in_epoch=inside)))
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         load(SimpleNamespace(reset_dataloader=reset, reset_optimizer=False), SimpleNamespace(task=resumed, lr_scheduler=None))
@@ -135,8 +135,8 @@ def test_a_blank_line_cannot_be_continued_from_a_prefix():
 
 
 def test_the_loss_of_an_epoch_waits_for_the_schedule_and_no_other():
-    save = _resuming._saving(lambda cfg, trainer, epoch_itr, val_loss: "saved")
-    plateau, other = _resuming.ResumablePlateau.__new__(_resuming.ResumablePlateau), SimpleNamespace()
+    save = resuming._saving(lambda cfg, trainer, epoch_itr, val_loss: "saved")
+    plateau, other = resuming.ResumablePlateau.__new__(resuming.ResumablePlateau), SimpleNamespace()
     for schedule, ended in ((plateau, False), (other, True)):
         assert save(None, SimpleNamespace(lr_scheduler=schedule), SimpleNamespace(end_of_epoch=lambda ended=ended: ended), 3.0) == "saved"
     assert plateau.pending is None, "a validation within an epoch ends no epoch"
@@ -157,7 +157,7 @@ def test_the_average_goes_on_with_the_optimizer_alone(reset_dataloader, reset_op
             task.set_checkpoint_dict(saved)
         return {type(task).__name__: saved}, SimpleNamespace(iterations_in_epoch=0)
 
-    load = _resuming._loading(load_checkpoint)
+    load = resuming._loading(load_checkpoint)
     load(SimpleNamespace(reset_dataloader=reset_dataloader, reset_optimizer=reset_optimizer), SimpleNamespace(task=task))
     assert given == ([] if reset_optimizer else [saved])
 
@@ -196,6 +196,6 @@ def test_validations_of_other_events_are_not_compared(changed, kept, caplog):
 
     cfg, trainer = SimpleNamespace(reset_dataloader=False, reset_optimizer=False), SimpleNamespace(task=resumed, lr_scheduler=None)
     with caplog.at_level(logging.WARNING):
-        _resuming._loading(load_checkpoint)(cfg, trainer)
+        resuming._loading(load_checkpoint)(cfg, trainer)
     assert "the next validation counts as the best so far" in caplog.text
     assert resumed.average.perplexities == kept

@@ -14,7 +14,7 @@ from attlm_fairseq.nbest.features.combination import COMPUTED, is_incomplete
 from attlm_fairseq.nbest.nbest_list import VOTE, NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.decoder_score import ALONE, Doubts, own_scores, with_default, with_telling
-from attlm_fairseq.text.subwords import SubwordMarks
+from attlm_fairseq.text.subword_marks import SubwordMarks
 
 PAIRS_PER_PROGRAM_RUN = 1 << 18  # hypothesis pairs sent to the program of mbr-external in one run
 

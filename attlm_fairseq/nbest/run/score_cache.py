@@ -18,7 +18,6 @@ from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 
-from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError, InUseError
 from attlm_fairseq.files.writing import is_stream
 from attlm_fairseq.messages import note
@@ -30,6 +29,7 @@ from attlm_fairseq.nbest.run.walk import Group, History, Turn, TurnScores
 from attlm_fairseq.nbest.run.workers import Workers
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.version import __version__
 
 UNFINISHED = ".unfinished"  # after the name of an output
 

@@ -15,7 +15,6 @@ from functools import wraps
 from typing import Any
 
 import fairseq.checkpoint_utils
-import torch
 from fairseq.optim import lr_scheduler
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 
@@ -121,11 +120,6 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     changed = [name for name, value in before.items() if name in now and now[name] != value]
     one, other = (", ".join(f"{name} {options[name]!r}" for name in changed) for options in (before, now))
     return f"with {one}, and this run has {other}" if changed else ""
-
-
-def world_size() -> int:
-    """Return the number of processes that train together."""
-    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
 
 
 def patience_dict() -> dict[str, Any]:
