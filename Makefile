@@ -90,8 +90,8 @@ $(DONE)/package: $(DONE)/dependencies $(SOURCES)
 
 kenlm: $(BIN)/lmplz
 
-$(BIN)/lmplz: attlm_fairseq/scoring/kenlm_programs.py | $(DONE)/venv
-	$(call step,KenLM's programs (compiled here: a minute or two),rm -f "$@"; "$(BIN)/python" -m attlm_fairseq.scoring.kenlm_programs "$(HERE)")
+$(BIN)/lmplz: attlm_fairseq/scoring/ngrams/kenlm_programs.py | $(DONE)/venv
+	$(call step,KenLM's programs (compiled here: a minute or two),rm -f "$@"; "$(BIN)/python" -m attlm_fairseq.scoring.ngrams.kenlm_programs "$(HERE)")
 	@touch $@
 
 demo: install kenlm

@@ -44,8 +44,8 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.nbest.statistics.table import ErrorCounts as ErrorCounts
     from attlm_fairseq.scoring.compute import DeviceConfig as DeviceConfig
     from attlm_fairseq.scoring.lm_spec import LMSpec as LMSpec
-    from attlm_fairseq.scoring.ngram_estimation import NgramOptions as NgramOptions
-    from attlm_fairseq.scoring.ngram_estimation import NgramReport as NgramReport
+    from attlm_fairseq.scoring.ngrams.ngram_estimation import NgramOptions as NgramOptions
+    from attlm_fairseq.scoring.ngrams.ngram_estimation import NgramReport as NgramReport
     from attlm_fairseq.scoring.scorer import Scorer as Scorer
     from attlm_fairseq.scoring.scorer import SentenceScore as SentenceScore
     from attlm_fairseq.scoring.text_file import ScoredLine as ScoredLine
@@ -144,8 +144,8 @@ _MODULES = {
     "Mixture": "verbs.mixture",
     "NbestFile": "verbs.lists",
     "NbestList": "nbest.nbest_list",
-    "NgramOptions": "scoring.ngram_estimation",
-    "NgramReport": "scoring.ngram_estimation",
+    "NgramOptions": "scoring.ngrams.ngram_estimation",
+    "NgramReport": "scoring.ngrams.ngram_estimation",
     "NoGainError": "verbs.tuned",
     "PairedComparison": "nbest.statistics.bootstrap",
     "perplexity": "verbs.text",

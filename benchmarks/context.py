@@ -21,9 +21,9 @@ from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.rescoring import Context, Rescorer
 from attlm_fairseq.nbest.run.workers import OneProcess
-from attlm_fairseq.scoring.context import SentenceWindow
-from attlm_fairseq.scoring.conversations import ContextSpec
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.context.context_walk import SentenceWindow
+from attlm_fairseq.scoring.context.conversations import ContextSpec
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.text_file import score_text
 from attlm_fairseq.text import TextPipeline

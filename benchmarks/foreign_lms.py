@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.nbest.formats import open_nbest
-from attlm_fairseq.scoring.fairseq_lm import FairseqTokenLM
-from attlm_fairseq.scoring.huggingface import HuggingFaceTokenLM
-from attlm_fairseq.scoring.token_lm import TokenLM, TokenScorer
+from attlm_fairseq.scoring.foreign_lms.fairseq_lm import FairseqTokenLM
+from attlm_fairseq.scoring.foreign_lms.huggingface_lm import HuggingFaceTokenLM
+from attlm_fairseq.scoring.foreign_lms.token_lm import TokenLM, TokenScorer
 from attlm_fairseq.transformers_import import hide_broken_torchaudio
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "nbest"

@@ -21,7 +21,7 @@ from attlm_fairseq.checkpoints.vocabulary import PAD, SPECIAL_SYMBOLS, Vocabular
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.modules.families import build_language_model
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 
 VOCABULARY, SIZE, WORDS, HYPOTHESES = 10_000, 650, 25, 50
 

@@ -54,7 +54,7 @@ def measured(models: dict[str, Any], rounds: int) -> dict[str, dict[str, tuple[f
 
     from attlm_fairseq.checkpoints.reading import TrainedModel
     from attlm_fairseq.checkpoints.vocabulary import SPECIAL_SYMBOLS, Vocabulary
-    from attlm_fairseq.scoring.neural import NeuralScorer
+    from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 
     drawn = random.Random(1)
     words = [f"w{number}" for number in range(VOCABULARY - len(SPECIAL_SYMBOLS))]

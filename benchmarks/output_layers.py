@@ -20,7 +20,7 @@ from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import PAD, SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.modules.families import build_language_model
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 
 SIZE, LAYERS = 650, 2
 FULL = "full softmax"

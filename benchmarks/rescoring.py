@@ -31,9 +31,9 @@ from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.modules.families import build_language_model
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.kenlm import KenLMScorer
-from attlm_fairseq.scoring.neural import NeuralScorer
-from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
+from attlm_fairseq.scoring.ngrams.kenlm import KenLMScorer
+from attlm_fairseq.scoring.ngrams.ngram_estimation import estimate_ngram
 from attlm_fairseq.scoring.prefix_tree import build_prefix_tree
 
 ROOT = Path(__file__).parents[1]

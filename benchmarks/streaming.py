@@ -20,7 +20,7 @@ import torch
 
 from attlm_fairseq.checkpoints.vocabulary import PAD, SPECIAL_SYMBOLS
 from attlm_fairseq.modules.families import build_language_model
-from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
+from attlm_fairseq.scoring.ngrams.ngram_estimation import NgramOptions, estimate_ngram
 
 ROOT = Path(__file__).parents[1]
 WORDS = [f"w{rank}" for rank in range(1, 2001)]

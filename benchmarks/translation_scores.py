@@ -23,8 +23,8 @@ from typing import Any
 import torch
 
 from attlm_fairseq.nbest.formats import open_nbest
-from attlm_fairseq.scoring.huggingface_translation import HuggingFaceTranslation
-from attlm_fairseq.scoring.translation import TranslationScorer
+from attlm_fairseq.scoring.translation.huggingface_translation import HuggingFaceTranslation
+from attlm_fairseq.scoring.translation.translation_scorer import TranslationScorer
 from attlm_fairseq.transformers_import import hide_broken_torchaudio
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "nbest"

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from lm_files import write_checkpoint
 
 from attlm_cli.main import main
-from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
+from attlm_fairseq.scoring.ngrams.ngram_estimation import NgramOptions, estimate_ngram
 
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "a", "ran"]
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from fairseq_programs import programs
 
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 from attlm_fairseq.scoring.perplexity import PerplexityCounter
 
 ROOT = Path(__file__).parents[1]

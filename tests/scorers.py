@@ -7,19 +7,19 @@ from pathlib import Path
 from foreign_lms import FAIRSEQ, WORDS, write_bert, write_fairseq_lm, write_gpt2
 from lm_files import write_arpa, write_checkpoint
 
-from attlm_fairseq.scoring.cache import CacheScorer, NeuralCache, UnigramCache
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.fairseq_lm import load_fairseq_lm
-from attlm_fairseq.scoring.huggingface import load_huggingface_lm
-from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.context.cache import CacheScorer, NeuralCache, UnigramCache
+from attlm_fairseq.scoring.foreign_lms.fairseq_lm import load_fairseq_lm
+from attlm_fairseq.scoring.foreign_lms.huggingface_lm import load_huggingface_lm
+from attlm_fairseq.scoring.foreign_lms.masked_lm import load_masked_lm
+from attlm_fairseq.scoring.foreign_lms.segmented import SegmentedScorer
+from attlm_fairseq.scoring.foreign_lms.sentence_frame import SentenceFrame
 from attlm_fairseq.scoring.lm_files import load_lm_files
-from attlm_fairseq.scoring.masked_lm import load_masked_lm
 from attlm_fairseq.scoring.mixture import MixtureScorer
-from attlm_fairseq.scoring.neural import NeuralScorer
-from attlm_fairseq.scoring.oov_policy import OOVPolicy, with_policy
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
+from attlm_fairseq.scoring.ngrams.kenlm import KenLMScorer
 from attlm_fairseq.scoring.scorer import Scorer
-from attlm_fairseq.scoring.segmented import SegmentedScorer
-from attlm_fairseq.scoring.sentence_frame import SentenceFrame
+from attlm_fairseq.scoring.unknown_words.oov_policy import OOVPolicy, with_policy
 
 
 def neural(folder: Path, **options: object) -> NeuralScorer:

@@ -23,9 +23,9 @@ from attlm_fairseq.errors import InputError, require_utf8
 from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.messages import note
-from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import SentenceScore
 from attlm_fairseq.scoring.text_file import read_lines
+from attlm_fairseq.scoring.unknown_words.oov import OOVCount
 from attlm_fairseq.text import TextPipeline
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from itertools import islice
 from attlm_fairseq.decoding.stateful_lm import StatefulLM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
-from attlm_fairseq.scoring.kenlm import KenLM
-from attlm_fairseq.scoring.kenlm_files import read_ngram_counts
+from attlm_fairseq.scoring.ngrams.kenlm import KenLM
+from attlm_fairseq.scoring.ngrams.kenlm_files import read_ngram_counts
 from attlm_fairseq.text.subwords import SUBWORD_STYLES, recognise_style
 
 FITTING_SHARE = 0.1  # of the decoder's entries: a lexicon may be much larger than an LM

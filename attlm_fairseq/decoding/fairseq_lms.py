@@ -29,7 +29,7 @@ from attlm_fairseq.decoding.stateful_lm import StatefulLM
 from attlm_fairseq.decoding.vocabulary_map import SAME_UNITS, fit_vocabulary
 from attlm_fairseq.errors import InputError, NoDictionaryError
 from attlm_fairseq.modules.families import family_of
-from attlm_fairseq.scoring.kenlm import KenLM
+from attlm_fairseq.scoring.ngrams.kenlm import KenLM
 
 
 @dataclass(frozen=True)

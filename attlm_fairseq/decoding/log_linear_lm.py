@@ -18,7 +18,7 @@ from attlm_fairseq.decoding.stateful_lm import StatefulLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.errors import InputError, is_word, not_a_word, require_words
 from attlm_fairseq.numeric import is_finite
-from attlm_fairseq.scoring.kenlm import KenLM
+from attlm_fairseq.scoring.ngrams.kenlm import KenLM
 from attlm_fairseq.text.symbols import UNKNOWN
 
 FORBIDS = -100.0  # offsets of unknown words below this are no estimates of their probability

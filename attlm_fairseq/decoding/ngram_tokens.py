@@ -9,7 +9,7 @@ import kenlm
 
 from attlm_fairseq.checkpoints.vocabulary import EOS, UNK, Vocabulary
 from attlm_fairseq.numeric import LN_10
-from attlm_fairseq.scoring.kenlm import KenLM, require_log_prob
+from attlm_fairseq.scoring.ngrams.kenlm import KenLM, require_log_prob
 from attlm_fairseq.text.symbols import UNKNOWN
 
 CACHED_SCORES = 1 << 16  # about 270 bytes each: more than a batch asks for, and a miss costs microseconds

@@ -15,9 +15,9 @@ from attlm_fairseq import magic
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
+from attlm_fairseq.scoring.foreign_lms.sentence_frame import DEFAULT_FRAME, SentenceFrame
 from attlm_fairseq.scoring.mixture import MixtureScorer
 from attlm_fairseq.scoring.scorer import Scorer
-from attlm_fairseq.scoring.sentence_frame import DEFAULT_FRAME, SentenceFrame
 
 LMKind = Literal["attlm", "fairseq", "huggingface", "kenlm", "masked"]
 
@@ -43,7 +43,7 @@ def find_lm(name: str) -> Path:
     there = os.path.exists(path)  # noqa: PTH110 - Path.exists raises for a name that is too long
     if there or name.count("/") > 1 or path.is_absolute() or path.suffix in (".pt", ".arpa", ".bin", ".gz"):
         return path
-    from attlm_fairseq.scoring.huggingface_files import cached_folder
+    from attlm_fairseq.scoring.foreign_lms.huggingface_files import cached_folder
 
     return cached_folder(name)
 
@@ -124,7 +124,7 @@ def load_lm_files(
         elif slower_in_bfloat16():
             note(f"WARNING: {name}: bfloat16: on this CPU products take longer than in float32, the default")
     if set(kinds) == {"attlm"}:
-        from attlm_fairseq.scoring.neural import NeuralScorer
+        from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 
         return NeuralScorer.load(paths, name, weights, dictionary, compute)
     if len(paths) == 1:
@@ -138,18 +138,18 @@ def load_lm_files(
 
 def _load_foreign(path: Path, kind: LMKind, name: str, dictionary: Path | None, frame: SentenceFrame, compute: DeviceConfig) -> Scorer:
     if kind == "kenlm":
-        from attlm_fairseq.scoring.kenlm import KenLMScorer
+        from attlm_fairseq.scoring.ngrams.kenlm import KenLMScorer
 
         return KenLMScorer(path, name)
     if kind == "huggingface":
-        from attlm_fairseq.scoring.huggingface import load_huggingface_lm
+        from attlm_fairseq.scoring.foreign_lms.huggingface_lm import load_huggingface_lm
 
         return load_huggingface_lm(path, name, frame, compute)
     if kind == "masked":
-        from attlm_fairseq.scoring.masked_lm import load_masked_lm
+        from attlm_fairseq.scoring.foreign_lms.masked_lm import load_masked_lm
 
         return load_masked_lm(path, name, compute)
-    from attlm_fairseq.scoring.fairseq_lm import load_fairseq_lm
+    from attlm_fairseq.scoring.foreign_lms.fairseq_lm import load_fairseq_lm
 
     return load_fairseq_lm(path, name, dictionary, compute)
 

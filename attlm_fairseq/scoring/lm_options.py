@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.numeric import NOT_NEGATIVE, POSITIVE, WHOLE_NUMBER, Allowed, is_number
-from attlm_fairseq.scoring.cache import NeuralCache, UnigramCache, parse_neural_cache, parse_unigram_cache
-from attlm_fairseq.scoring.oov_policy import OOVPolicy, parse_policy
+from attlm_fairseq.scoring.context.cache import NeuralCache, UnigramCache, parse_neural_cache, parse_unigram_cache
+from attlm_fairseq.scoring.unknown_words.oov_policy import OOVPolicy, parse_policy
 from attlm_fairseq.text import TextPipeline, text_pipeline
 from attlm_fairseq.text.symbols import encodable
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring.cache import CacheScorer, NeuralCache, UnigramCache
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.context import with_window
+from attlm_fairseq.scoring.context.cache import CacheScorer, NeuralCache, UnigramCache
+from attlm_fairseq.scoring.context.context_walk import with_window
+from attlm_fairseq.scoring.foreign_lms.sentence_frame import SentenceFrame
 from attlm_fairseq.scoring.lm_files import find_lm, holds_ngrams, load_lm_files
 from attlm_fairseq.scoring.lm_options import ALLOWED, CALLED, DIRECTIONS, NOT_OF, OF_TRANSLATIONS, Direction, parsed
-from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy, with_policy
 from attlm_fairseq.scoring.scorer import Scorer
-from attlm_fairseq.scoring.sentence_frame import SentenceFrame
+from attlm_fairseq.scoring.unknown_words.oov_policy import UNK, OOVPolicy, with_policy
 from attlm_fairseq.text import TextPipeline
 
 
@@ -245,7 +245,7 @@ class LMSpec:
         return scorer
 
     def _adapting(self, scorer: Scorer, path: Path) -> Scorer:
-        from attlm_fairseq.scoring.dynamic_evaluation import adapting_scorer
+        from attlm_fairseq.scoring.neural.dynamic_evaluation import adapting_scorer
 
         if self.context_sentences:
             raise InputError(f"{self.name}: dynamic evaluation goes with the state of all sentences, or of none (0)")
@@ -257,7 +257,7 @@ class LMSpec:
         if not self.files:
             raise InputError(f"the LM {self.name!r} names no file")
         if self.translation is not None:
-            from attlm_fairseq.scoring.translation import load_translation_models
+            from attlm_fairseq.scoring.translation.translation_scorer import load_translation_models
 
             scorer = load_translation_models(
                 self.checkpoints,

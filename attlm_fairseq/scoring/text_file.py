@@ -11,10 +11,10 @@ from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import note
-from attlm_fairseq.scoring.context import SENTENCES_AT_ONCE, in_order, stretches
-from attlm_fairseq.scoring.conversations import ContextSpec
-from attlm_fairseq.scoring.oov import OOVCount
+from attlm_fairseq.scoring.context.context_walk import SENTENCES_AT_ONCE, in_order, stretches
+from attlm_fairseq.scoring.context.conversations import ContextSpec
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+from attlm_fairseq.scoring.unknown_words.oov import OOVCount
 from attlm_fairseq.text import TextPipeline, split_texts
 
 BLOCK_LINES = 4096  # scored together

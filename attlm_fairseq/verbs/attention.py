@@ -15,8 +15,8 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.lm_spec import LMSpec
-from attlm_fairseq.scoring.neural import NeuralScorer
-from attlm_fairseq.scoring.oov import warn_of_oov
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
+from attlm_fairseq.scoring.unknown_words.oov import warn_of_oov
 from attlm_fairseq.text import remarks
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress, text_lines
 from attlm_fairseq.verbs.configuration import LM, lm_spec, run_config

@@ -18,9 +18,9 @@ from attlm_fairseq.nbest.features.combination import log_linear
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.evaluation import Row, compare
 from attlm_fairseq.nbest.statistics.table import as_table
-from attlm_fairseq.scoring.conversations import SIDE_BY_SIDE
-from attlm_fairseq.scoring.oov import OOVCount
+from attlm_fairseq.scoring.context.conversations import SIDE_BY_SIDE
 from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.scoring.unknown_words.oov import OOVCount
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress, text_lines
 from attlm_fairseq.verbs.configuration import LM, run_config

@@ -17,7 +17,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.nbest.run.lm_changes import LM_CHANGES
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig, parse_devices
-from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
+from attlm_fairseq.scoring.context.conversations import ContextSpec, parse_context
 from attlm_fairseq.scoring.lm_files import EXPECTED
 from attlm_fairseq.scoring.lm_options import check_name, parsed
 from attlm_fairseq.scoring.lm_spec import LMSpec

@@ -26,8 +26,8 @@ from attlm_fairseq.nbest.features.lm_features import default_features
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.tuning.folds import FOLDS
-from attlm_fairseq.scoring.conversations import ContextSpec
-from attlm_fairseq.scoring.oov import OOVCount
+from attlm_fairseq.scoring.context.conversations import ContextSpec
+from attlm_fairseq.scoring.unknown_words.oov import OOVCount
 from attlm_fairseq.text import TextPipeline, text_pipeline
 from attlm_fairseq.verbs.arguments import FilePath
 from attlm_fairseq.verbs.configuration import LM, run_config
@@ -68,7 +68,7 @@ def learn_corrections(
 
 def _warn_of_unknown(lm: Path, references: Sequence[Sequence[str]]) -> None:
     """Log if many words of the references are unknown to the LM of the search."""
-    from attlm_fairseq.scoring.kenlm_files import load_kenlm
+    from attlm_fairseq.scoring.ngrams.kenlm_files import load_kenlm
 
     model, count = load_kenlm(lm), OOVCount(lm.name)
     count.add(references, ([word not in model for word in words] for words in references))

@@ -32,7 +32,7 @@ from attlm_fairseq.nbest.statistics.table import ErrorCounts, as_table, error_ta
 from attlm_fairseq.nbest.tuning.oracle import oracle
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
 from attlm_fairseq.nbest.tuning.tuning import selection
-from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.scoring.context.conversations import ContextSpec
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress
 from attlm_fairseq.verbs.calibration import calibrate
 from attlm_fairseq.verbs.configuration import metric_of, run_config

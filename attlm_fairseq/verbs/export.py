@@ -10,10 +10,10 @@ from attlm_fairseq.checkpoints.export import write_checkpoint_folder
 from attlm_fairseq.checkpoints.reading import load_model, read_checkpoint
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.folders import refuse_filled
-from attlm_fairseq.scoring.neural import NeuralScorer
-from attlm_fairseq.scoring.oov import OOVCount
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 from attlm_fairseq.scoring.perplexity import PerplexityCounter
 from attlm_fairseq.scoring.text_file import ScoredText, score_text
+from attlm_fairseq.scoring.unknown_words.oov import OOVCount
 from attlm_fairseq.text import TextPipeline, text_pipeline
 from attlm_fairseq.verbs.arguments import FilePath, text_lines
 

@@ -8,9 +8,9 @@ from typing import cast
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.exposure import SAMPLE, held_share, rare_word_cost, warning_of_exposure
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.scoring.kenlm import KenLMScorer
-from attlm_fairseq.scoring.kenlm_files import load_kenlm
 from attlm_fairseq.scoring.lm_spec import LMSpec
+from attlm_fairseq.scoring.ngrams.kenlm import KenLMScorer
+from attlm_fairseq.scoring.ngrams.kenlm_files import load_kenlm
 from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
 from attlm_fairseq.text import split_texts
 from attlm_fairseq.verbs.run import Measurement

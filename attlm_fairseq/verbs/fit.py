@@ -16,10 +16,10 @@ from attlm_fairseq.files.writing import is_stream, shown_output
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import context_to_write, note_kept_context, write_config
-from attlm_fairseq.scoring.cache import NeuralCache, UnigramCache
-from attlm_fairseq.scoring.cache_search import best_neural, best_unigram, mixing
-from attlm_fairseq.scoring.conversations import ContextSpec
-from attlm_fairseq.scoring.document_events import perplexity_of, read_documents
+from attlm_fairseq.scoring.context.cache import NeuralCache, UnigramCache
+from attlm_fairseq.scoring.context.cache_search import best_neural, best_unigram, mixing
+from attlm_fairseq.scoring.context.conversations import ContextSpec
+from attlm_fairseq.scoring.context.document_events import perplexity_of, read_documents
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.text_file import read_lines
@@ -31,8 +31,8 @@ from attlm_fairseq.verbs.text import tell_notes
 from attlm_fairseq.version import __version__
 
 if TYPE_CHECKING:
-    from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, AdaptingScorer
-    from attlm_fairseq.scoring.neural import NeuralScorer
+    from attlm_fairseq.scoring.neural.dynamic_evaluation import Adaptation, AdaptingScorer
+    from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 
 # by the name of a setting: the attribute of LMSpec that holds it
 SETTINGS = {"temperature": "temperature", "neural-cache": "neural_cache", "unigram-cache": "unigram_cache", "adaptation": "adapt"}
@@ -91,7 +91,7 @@ class Fitted:
                 it is not UTF-8.
         """
         for name, adaptation in self.adaptations.items():
-            from attlm_fairseq.scoring.dynamic_evaluation import write_adaptation
+            from attlm_fairseq.scoring.neural.dynamic_evaluation import write_adaptation
 
             where = _adaptation_path(path, name)
             write_adaptation(where, adaptation)
@@ -295,7 +295,7 @@ def _best_adaptation(lm: LMSpec, fitting: _Fitting, text: TextPipeline) -> Adapt
     On the lines of the scales, no gradient is much larger than its scale, so that a rate may look good there and fail on
     other text. Returns None if adaptation does not help.
     """
-    from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, AdaptingScorer, check_adaptable, gradient_scales, weights_digest
+    from attlm_fairseq.scoring.neural.dynamic_evaluation import Adaptation, AdaptingScorer, check_adaptable, gradient_scales, weights_digest
 
     if lm.context_sentences:
         raise InputError(f"{lm.name}: dynamic evaluation goes with the state of all sentences, or of none (0)")

@@ -18,7 +18,7 @@ from attlm_fairseq.nbest.line_matching import By
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.other_systems import read_texts
 from attlm_fairseq.nbest.reference_files import TEXT
-from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
+from attlm_fairseq.scoring.context.conversations import ContextSpec, parse_context
 from attlm_fairseq.verbs.arguments import FilePath, check_file
 from attlm_fairseq.verbs.program_lists import (
     Hypotheses,

@@ -23,9 +23,9 @@ from attlm_fairseq.scoring import text_file
 from attlm_fairseq.scoring.lm_options import check_name
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.mixture import MAX_REMAINING_GAIN, EMIteration, em_weights, mix
-from attlm_fairseq.scoring.oov_policy import UNK
 from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.scoring.unknown_words.oov_policy import UNK
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress, no_sentences, text_lines, text_name
 from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.exposure import warn_if_seen

@@ -9,8 +9,8 @@ from pathlib import Path
 from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.clauses import takes_clauses
-from attlm_fairseq.scoring import ngram_estimation
-from attlm_fairseq.scoring.ngram_estimation import DEFAULT_NGRAM, NgramOptions, NgramReport
+from attlm_fairseq.scoring.ngrams import ngram_estimation
+from attlm_fairseq.scoring.ngrams.ngram_estimation import DEFAULT_NGRAM, NgramOptions, NgramReport
 from attlm_fairseq.verbs.arguments import FilePath, check_file, text_lines
 
 

@@ -35,7 +35,7 @@ from attlm_fairseq.nbest.run.deciding import ListDecider
 from attlm_fairseq.nbest.run.rescoring import with_context
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes
-from attlm_fairseq.scoring.oov import OOVCount
+from attlm_fairseq.scoring.unknown_words.oov import OOVCount
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress
 from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.conversion_losses import Losses

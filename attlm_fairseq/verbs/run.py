@@ -31,7 +31,7 @@ from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, measure_lists
 from attlm_fairseq.scoring.lm_spec import LMSpec
-from attlm_fairseq.scoring.oov import OOVCount, warn_of_oov
+from attlm_fairseq.scoring.unknown_words.oov import OOVCount, warn_of_oov
 from attlm_fairseq.text import note_texts
 from attlm_fairseq.text.subword_marks import SubwordMarks
 from attlm_fairseq.verbs.arguments import OnProgress

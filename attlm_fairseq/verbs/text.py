@@ -15,10 +15,10 @@ from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring import text_file
 from attlm_fairseq.scoring.lm_spec import LMSpec
-from attlm_fairseq.scoring.oov import OOVCount, warn_of_oov
 from attlm_fairseq.scoring.perplexity import PerplexityCounter
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.text_file import ScoredText
+from attlm_fairseq.scoring.unknown_words.oov import OOVCount, warn_of_oov
 from attlm_fairseq.text import TextPipeline, note_texts
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress, no_sentences, text_lines
 from attlm_fairseq.verbs.configuration import LM, run_config

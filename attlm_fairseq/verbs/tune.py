@@ -27,7 +27,7 @@ from attlm_fairseq.nbest.run.walk import Choice
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare
 from attlm_fairseq.nbest.tuning.folds import NOTHING, tuner_of_folds
 from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem, tune_system
-from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.scoring.context.conversations import ContextSpec
 from attlm_fairseq.verbs.ablation import ablation
 from attlm_fairseq.verbs.arguments import FilePath, OnProgress
 from attlm_fairseq.verbs.calibration import fit, require_words

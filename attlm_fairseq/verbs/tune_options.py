@@ -11,7 +11,7 @@ from typing import Literal
 from attlm_fairseq.errors import InputError, require_several, require_type, require_whole_number
 from attlm_fairseq.nbest.tuning.folds import FOLDS, MIN_FOLDS
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
-from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.scoring.context.conversations import ContextSpec
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from attlm_fairseq.nbest.corrections.search_lm import lm_next_to
 from attlm_fairseq.nbest.corrections.usage import MAX_SHOWN, Usage
 from attlm_fairseq.nbest.corrections.written import WORD_BY_WORD
 from attlm_fairseq.nbest.tuning.folds import FOLDS
-from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.scoring.context.conversations import ContextSpec
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.corrections import evaluate_corrections, learn_corrections, write_correction_pairs
 from attlm_fairseq.verbs.lists import NbestFile

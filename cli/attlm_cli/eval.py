@@ -15,7 +15,7 @@ from attlm_cli.run_options import run_options
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.metrics.edit_rates import EditRate
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.scoring.context.conversations import ContextSpec
 from attlm_fairseq.verbs.decision_choice import DecisionChoice
 from attlm_fairseq.verbs.evaluate import evaluate
 from attlm_fairseq.verbs.lists import NbestFile

@@ -12,7 +12,7 @@ from attlm_cli.options import device_option, dictionary_option
 from attlm_cli.printing import progress
 from attlm_cli.types import STEPS
 from attlm_fairseq.messages import note
-from attlm_fairseq.scoring.oov import warn_of_oov
+from attlm_fairseq.scoring.unknown_words.oov import warn_of_oov
 from attlm_fairseq.text import TextPipeline, remarks
 
 

@@ -10,7 +10,7 @@ import cloup
 
 from attlm_cli.overwriting import check_files
 from attlm_fairseq.messages import note
-from attlm_fairseq.scoring.ngram_estimation import NgramOptions
+from attlm_fairseq.scoring.ngrams.ngram_estimation import NgramOptions
 from attlm_fairseq.verbs.ngram import estimate_ngram
 
 

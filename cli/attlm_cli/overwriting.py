@@ -9,7 +9,7 @@ from pathlib import Path
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.writing import is_stream
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
+from attlm_fairseq.scoring.context.conversations import ContextSpec, parse_context
 from attlm_fairseq.text import TextPipeline, text_pipeline
 from attlm_fairseq.verbs.arguments import FilePath
 

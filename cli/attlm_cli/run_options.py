@@ -38,7 +38,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
 from attlm_fairseq.nbest.run.lm_changes import Named, numbered, with_dictionary, with_lm_changes
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, NORMALISERS, PRECISIONS, DeviceConfig, parse_device, parse_devices, parse_memory
-from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.scoring.context.conversations import ContextSpec
 from attlm_fairseq.scoring.lm_files import find_lm
 from attlm_fairseq.scoring.lm_options import Direction, check_name
 from attlm_fairseq.scoring.lm_spec import LMSpec

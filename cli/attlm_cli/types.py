@@ -17,10 +17,10 @@ from attlm_fairseq.nbest.features.combination import MAX_ABSOLUTE
 from attlm_fairseq.nbest.metrics.external import PREFIX
 from attlm_fairseq.nbest.metrics.making import METRICS
 from attlm_fairseq.numeric import whole_number
-from attlm_fairseq.scoring.cache import parse_neural_cache, parse_temperature, parse_unigram_cache
-from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
+from attlm_fairseq.scoring.context.cache import parse_neural_cache, parse_temperature, parse_unigram_cache
+from attlm_fairseq.scoring.context.conversations import ContextSpec, parse_context
 from attlm_fairseq.scoring.lm_options import are_shares
-from attlm_fairseq.scoring.oov_policy import parse_policy
+from attlm_fairseq.scoring.unknown_words.oov_policy import parse_policy
 from attlm_fairseq.text import TextPipeline, parse_steps
 
 

@@ -26,7 +26,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.hashes import sha256
 from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.modules.state import Carried
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 from attlm_fairseq.verbs.export import export_model
 
 WORDS = ["the", "cat", "sat", "naïve", "“", "mat"]

@@ -16,7 +16,7 @@ from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
-from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.scoring.context.conversations import ContextSpec
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.text import text_pipeline
 

@@ -15,7 +15,7 @@ from cli_runs import refused
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.folders import own_folder, remove_left_behind, whole_folder
 from attlm_fairseq.files.writing import whole_file
-from attlm_fairseq.scoring.ngram_estimation import TEMPORARY, NgramOptions, estimate_ngram
+from attlm_fairseq.scoring.ngrams.ngram_estimation import TEMPORARY, NgramOptions, estimate_ngram
 
 HOLDING = """
 import sys, time

@@ -22,7 +22,7 @@ from attlm_fairseq.modules.kernels.int8_linear import Int8Linear
 from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear
 from attlm_fairseq.modules.kernels.products import FixedLinear
 from attlm_fairseq.modules.recurrence import LSTM
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 from attlm_fairseq.verbs.export import export_model
 
 WORDS = [f"w{number}" for number in range(20)]

@@ -9,7 +9,7 @@ from lm_files import write_arpa, write_checkpoint
 from attlm_fairseq.decoding.espnet import BLANK, EspnetLM
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
-from attlm_fairseq.scoring.kenlm import KenLM
+from attlm_fairseq.scoring.ngrams.kenlm import KenLM
 
 SUBWORDS = ["<blank>", "<unk>", "▁a", "▁b", "b", "e", "ed", "▁ca", "d", "<sos/eos>"]
 LETTERS = ["<blank>", "<unk>", "<space>", *"abcde", "<sos/eos>"]

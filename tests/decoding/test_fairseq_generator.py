@@ -34,8 +34,8 @@ from attlm_fairseq.decoding.fairseq_search import FastBeamSearch, FewTokensBeamS
 from attlm_fairseq.decoding.ngram_tokens import NgramTokens
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.families import FAMILIES
-from attlm_fairseq.scoring.fairseq_lm import load_fairseq_lm
-from attlm_fairseq.scoring.kenlm import KenLM, KenLMScorer
+from attlm_fairseq.scoring.foreign_lms.fairseq_lm import load_fairseq_lm
+from attlm_fairseq.scoring.ngrams.kenlm import KenLM, KenLMScorer
 from attlm_fairseq.tasks import _lm_fusion
 from attlm_fairseq.verbs.export import export_model
 

@@ -29,7 +29,7 @@ from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.look_ahead_word_lm import LookAheadWordLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.decoding.token_texts import token_texts
-from attlm_fairseq.scoring.kenlm import KenLM
+from attlm_fairseq.scoring.ngrams.kenlm import KenLM
 
 LN_10 = math.log(10.0)
 TOKENS = ["<blank>", "|", *"abcde"]

@@ -23,7 +23,7 @@ from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.decoding.token_fusion import TokenFusion
 from attlm_fairseq.decoding.vocabulary_map import MappedLM, fit_vocabulary
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring.kenlm import KenLM, KenLMScorer
+from attlm_fairseq.scoring.ngrams.kenlm import KenLM, KenLMScorer
 
 WORDS = [f"w{number}" for number in range(12)]
 VOCABULARY = Vocabulary([*SPECIAL_SYMBOLS, *WORDS, "two words", "unseen"])

@@ -13,7 +13,7 @@ from lm_files import write_checkpoint
 from toy_lms import biased_lm, random_lm, write_arpa, zero_lm
 
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
-from attlm_fairseq.scoring.kenlm import KenLM
+from attlm_fairseq.scoring.ngrams.kenlm import KenLM
 
 from attlm_fairseq.decoding.huggingface import FusionLogitsProcessor, tokenizer_texts, tokenizer_tokens  # isort: skip (see its imports)
 from tokenizers import Tokenizer, decoders, models

@@ -17,7 +17,7 @@ from attlm_fairseq.decoding.look_ahead_word_lm import LookAheadWordLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.decoding.token_fusion import TokenFusion
 from attlm_fairseq.decoding.token_texts import style_of, token_texts
-from attlm_fairseq.scoring.kenlm import KenLM
+from attlm_fairseq.scoring.ngrams.kenlm import KenLM
 
 WORDS = ["a", "at", "ate", "tea", "team", "teä", "ä", "tt"]
 LETTERS = [letter.encode() for letter in "atem"] + [b"\xc3", b"\xa4"]  # the last two are ä

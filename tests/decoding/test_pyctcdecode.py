@@ -17,7 +17,7 @@ from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.pyctcdecode import PyctcdecodeLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring.kenlm import KenLM
+from attlm_fairseq.scoring.ngrams.kenlm import KenLM
 
 LABELS = ["", " ", *"abcde"]
 SUBWORDS = ["", "▁⁇▁", "▁a", "▁b", "▁ca", "▁da", "b", "e", "ed", "d", "ce", "bb"]

@@ -16,7 +16,7 @@ from attlm_fairseq.checkpoints.vocabulary import BOS, PAD, UNK
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.sampling import Sample, SamplingOptions, choose, sample_sentences
 from attlm_fairseq.modules.families import FAMILIES
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat"]
 

@@ -24,8 +24,8 @@ from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.decoding.token_fusion import TokenFusion
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.families import FAMILIES
-from attlm_fairseq.scoring.kenlm import KenLMScorer
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
+from attlm_fairseq.scoring.ngrams.kenlm import KenLMScorer
 
 WORDS = [f"w{number}" for number in range(12)]
 SAID = [["w1", "w2", "w3", "w4", "w5"], [], ["w7", "unheard-of"]]

@@ -20,9 +20,9 @@ from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.families import FAMILIES
-from attlm_fairseq.scoring.kenlm import KenLM, KenLMScorer
-from attlm_fairseq.scoring.kenlm_files import read_unigrams
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
+from attlm_fairseq.scoring.ngrams.kenlm import KenLM, KenLMScorer
+from attlm_fairseq.scoring.ngrams.kenlm_files import read_unigrams
 
 WORDS = [f"w{number}" for number in range(12)]
 MODELS = [*FAMILIES, "combined"]

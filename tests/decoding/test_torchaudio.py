@@ -17,7 +17,7 @@ from toy_lms import write_arpa
 
 from attlm_fairseq.decoding.flashlight import FlashlightLM
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
-from attlm_fairseq.scoring.kenlm import KenLM
+from attlm_fairseq.scoring.ngrams.kenlm import KenLM
 
 TOKENS = ["-", "|", *"abcde"]
 WORDS = ["dad", "a", "ab", "abe", "bad", "bed", "bee", "cab", "dace", "ebb"]  # not in the order of the alphabet

@@ -26,7 +26,7 @@ import attlm_cli.tune  # noqa: F401 - here rather than in each child
 import attlm_fairseq.nbest.run.rescoring
 from attlm_cli.main import main
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.ngrams.kenlm import KenLMScorer
 
 COMMANDS = {
     "rescore": "rescore list --kenlm lm.arpa --weight kenlm=1 -o out",

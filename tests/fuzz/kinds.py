@@ -34,9 +34,9 @@ from attlm_fairseq.nbest.formats import open_nbest, write_nbest
 from attlm_fairseq.nbest.reference_files import read_references
 from attlm_fairseq.nbest.references import attach_references
 from attlm_fairseq.nbest.run.config_file import read_config
-from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, adapting_scorer, gradient_scales, weights_digest, write_adaptation
-from attlm_fairseq.scoring.kenlm import KenLMScorer
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.dynamic_evaluation import Adaptation, adapting_scorer, gradient_scales, weights_digest, write_adaptation
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
+from attlm_fairseq.scoring.ngrams.kenlm import KenLMScorer
 from attlm_fairseq.text.pipeline import parse_steps
 from attlm_fairseq.verbs.cloze import answer_cloze
 from attlm_fairseq.verbs.export import export_model

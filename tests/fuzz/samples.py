@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lm_files import write_arpa
 
-from attlm_fairseq.scoring.kenlm_programs import find_program
+from attlm_fairseq.scoring.ngrams.kenlm_programs import find_program
 
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "a", "ran"]
 

@@ -21,7 +21,7 @@ from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.models._decoder import MemoryDecoder
 from attlm_fairseq.modules.kernels.low_precision_steps import stepping_model
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 from attlm_fairseq.tasks._carried_state import CarriedState
 
 WORDS = [f"w{number}" for number in range(V - 4)]

@@ -13,8 +13,8 @@ from small_models import VARIANTS, make_model, sentences
 from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.modules.kernels.linear_nll import LossTerms
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.dynamic_evaluation import read_sentence
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.dynamic_evaluation import read_sentence
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU that torch can use")]
 

@@ -14,7 +14,7 @@ from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, LossTerms, line
 from attlm_fairseq.modules.kernels.low_precision_steps import stepping_model
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.output import AdaptiveOutput, Mixture, Softmax, parse_softmaxes
-from attlm_fairseq.scoring.scoring_models import Bfloat16Model, Float32Model
+from attlm_fairseq.scoring.neural.scoring_models import Bfloat16Model, Float32Model
 
 MIXTURES = {
     **{f"{variant}, MoS": (variant, {"softmaxes": "3", "output_layer": "tied"}) for variant in VARIANTS if variant not in POINTERS},

@@ -14,7 +14,7 @@ from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, LossTerms
 from attlm_fairseq.modules.kernels.low_precision_steps import stepping_model
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.output.pointer import PointerSoftmax
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 
 WORDS = [f"w{number}" for number in range(12)]
 

@@ -17,8 +17,8 @@ from attlm_fairseq.modules.kernels import products
 from attlm_fairseq.modules.kernels.products import FixedLinear, FixedProduct, left_factor, product, product_into, round_up_to_few
 from attlm_fairseq.modules.kernels.torch_settings import full_float32, without_cudnn
 from attlm_fairseq.modules.recurrence import LSTM
-from attlm_fairseq.scoring.scoring_models import Float32Model
-from attlm_fairseq.scoring.sequences import read_sequences
+from attlm_fairseq.scoring.neural.scoring_models import Float32Model
+from attlm_fairseq.scoring.neural.sequences import read_sequences
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.2, torch.float64: 1e-12}
 

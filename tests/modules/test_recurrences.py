@@ -15,7 +15,7 @@ from attlm_fairseq.modules.kernels.low_precision_steps import stepping_model
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.recurrence import LSTM
 from attlm_fairseq.modules.state import LanguageModelState, row_bytes, slot_bytes
-from attlm_fairseq.scoring.scoring_models import Bfloat16Model, Float32Model
+from attlm_fairseq.scoring.neural.scoring_models import Bfloat16Model, Float32Model
 
 RECURRENCES = {parts.recurrence.name: parts.recurrence for parts in FAMILIES.values()}
 READERS = {name: (FAMILIES[family].reader, options) for name, (family, options) in VARIANTS.items()}

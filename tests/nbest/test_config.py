@@ -18,7 +18,7 @@ from attlm_fairseq.nbest.metrics.making import METRICS, make_metric
 from attlm_fairseq.nbest.metrics.spec import MetricSpec, options_of, spec_of
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config, unused, write_config
-from attlm_fairseq.scoring.cache import UnigramCache
+from attlm_fairseq.scoring.context.cache import UnigramCache
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.text import Step, TextPipeline, parse_steps
 from attlm_fairseq.text.pipeline import NO_STEPS

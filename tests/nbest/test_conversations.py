@@ -18,8 +18,8 @@ from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.walk import Choice, Group, History, walk
 from attlm_fairseq.nbest.run.workers import OneProcess
-from attlm_fairseq.scoring import conversations
-from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.scoring.context import conversations
+from attlm_fairseq.scoring.context.conversations import ContextSpec
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.shards import ShardRescorer, _split_conversations
 

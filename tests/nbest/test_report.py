@@ -18,8 +18,8 @@ from attlm_fairseq.nbest.report.scatter import POINTS
 from attlm_fairseq.nbest.report.text_differences import confusions, differences
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.evaluation import compare
-from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+from attlm_fairseq.scoring.unknown_words.oov import OOVCount
 from attlm_fairseq.text import TextPipeline
 
 WER = make_metric("wer")

@@ -40,8 +40,8 @@ from attlm_fairseq.nbest.run.score_database import JOURNAL_MAGIC
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.scoring.compute import DeviceConfig, parse_devices, parse_memory
 from attlm_fairseq.scoring.lm_spec import LMSpec
-from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
-from attlm_fairseq.scoring.oov_policy import OOVPolicy
+from attlm_fairseq.scoring.ngrams.ngram_estimation import NgramOptions, estimate_ngram
+from attlm_fairseq.scoring.unknown_words.oov_policy import OOVPolicy
 
 WORDS = [f"w{number}" for number in range(40)]
 

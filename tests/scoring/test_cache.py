@@ -15,12 +15,12 @@ from lm_files import VARIANTS, write_arpa, write_checkpoint
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import collected
-from attlm_fairseq.scoring.cache import CacheScorer, NeuralCache, UnigramCache, parse_neural_cache, parse_unigram_cache
-from attlm_fairseq.scoring.context import SentenceWindow
-from attlm_fairseq.scoring.conversations import ContextSpec
-from attlm_fairseq.scoring.document_events import Events, cached_in
-from attlm_fairseq.scoring.kenlm import KenLMScorer
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.context.cache import CacheScorer, NeuralCache, UnigramCache, parse_neural_cache, parse_unigram_cache
+from attlm_fairseq.scoring.context.context_walk import SentenceWindow
+from attlm_fairseq.scoring.context.conversations import ContextSpec
+from attlm_fairseq.scoring.context.document_events import Events, cached_in
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
+from attlm_fairseq.scoring.ngrams.kenlm import KenLMScorer
 
 HISTORY = [["the", "cat", "sat"], [], ["a", "zebra", "ran", "on", "the", "mat"], ["the", "cat"]]
 SENTENCES = [["the", "cat", "ran"], ["a", "yak", "the", "the"], [], ["the", "cat"]]

@@ -10,13 +10,13 @@ from scorers import KINDS, make_scorer
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.families import FAMILIES as NAMES
-from attlm_fairseq.scoring import conversations
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.context import SENTENCES_AT_ONCE, SentenceWindow, in_order, turns
-from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
-from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.context import conversations
+from attlm_fairseq.scoring.context.context_walk import SENTENCES_AT_ONCE, SentenceWindow, in_order, turns
+from attlm_fairseq.scoring.context.conversations import ContextSpec, parse_context
 from attlm_fairseq.scoring.mixture import MixtureScorer
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
+from attlm_fairseq.scoring.ngrams.kenlm import KenLMScorer
 from attlm_fairseq.scoring.text_file import score_text
 from attlm_fairseq.text import TextPipeline
 

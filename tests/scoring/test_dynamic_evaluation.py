@@ -16,7 +16,7 @@ from lm_files import VARIANTS, write_arpa, write_checkpoint
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.dynamic_evaluation import (
+from attlm_fairseq.scoring.neural.dynamic_evaluation import (
     EPSILON,
     Adaptation,
     AdaptingScorer,
@@ -26,8 +26,8 @@ from attlm_fairseq.scoring.dynamic_evaluation import (
     weights_digest,
     write_adaptation,
 )
-from attlm_fairseq.scoring.kenlm import KenLMScorer
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
+from attlm_fairseq.scoring.ngrams.kenlm import KenLMScorer
 from attlm_fairseq.verbs.fit import _Fitting
 
 LINES = [["the", "cat", "sat"], ["a", "zebra", "ran"], [], ["the", "cat", "ran"]]

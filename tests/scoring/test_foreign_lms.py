@@ -22,19 +22,19 @@ from lm_files import write_arpa, write_checkpoint
 
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring.advice import advise_written_text
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.fairseq_lm import load_fairseq_lm
-from attlm_fairseq.scoring.huggingface import load_huggingface_lm
-from attlm_fairseq.scoring.huggingface_tokens import encode_words, encoded
+from attlm_fairseq.scoring.foreign_lms.fairseq_lm import load_fairseq_lm
+from attlm_fairseq.scoring.foreign_lms.huggingface_lm import load_huggingface_lm
+from attlm_fairseq.scoring.foreign_lms.huggingface_tokens import encode_words, encoded
+from attlm_fairseq.scoring.foreign_lms.masked_lm import load_masked_lm
+from attlm_fairseq.scoring.foreign_lms.sentence_frame import SentenceFrame
+from attlm_fairseq.scoring.foreign_lms.token_lm import StepMemory, TokenScorer
 from attlm_fairseq.scoring.lm_files import lm_kind, load_lm_files
 from attlm_fairseq.scoring.lm_spec import LMSpec
-from attlm_fairseq.scoring.masked_lm import load_masked_lm
 from attlm_fairseq.scoring.mixture import MixtureScorer
-from attlm_fairseq.scoring.oov_policy import OOVPolicy, with_policy
 from attlm_fairseq.scoring.scorer import SentenceScore
-from attlm_fairseq.scoring.sentence_frame import SentenceFrame
-from attlm_fairseq.scoring.token_lm import StepMemory, TokenScorer
+from attlm_fairseq.scoring.unknown_words.advice import advise_written_text
+from attlm_fairseq.scoring.unknown_words.oov_policy import OOVPolicy, with_policy
 
 SENTENCES = [["the", "cat", "sat"], ["the", "zebra", "sat", "on"], [], ["a", "dog", "ran"], ["the", "cat", "ran", "on", "the", "mat"]]
 

@@ -18,7 +18,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.corrector import BEAM, Corrector
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.mixture import MixtureScorer
-from attlm_fairseq.scoring.translation import TranslationScorer, load_translation_models
+from attlm_fairseq.scoring.translation.translation_scorer import TranslationScorer, load_translation_models
 
 pytest.importorskip("transformers")
 RANDOM = random.Random(5)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring import kenlm_programs
-from attlm_fairseq.scoring.kenlm_programs import PROGRAMS, build_programs, cache_folder, find_program
+from attlm_fairseq.scoring.ngrams import kenlm_programs
+from attlm_fairseq.scoring.ngrams.kenlm_programs import PROGRAMS, build_programs, cache_folder, find_program
 
 CMAKE = """#!/bin/sh
 echo "$@" >> {log}

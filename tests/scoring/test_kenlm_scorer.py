@@ -26,13 +26,13 @@ from attlm_fairseq import magic
 from attlm_fairseq.checkpoints.vocabulary import EOS, SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.decoding.ngram_tokens import NgramTokens
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring import kenlm_files
-from attlm_fairseq.scoring.kenlm import KenLM, KenLMScorer
-from attlm_fairseq.scoring.kenlm_files import BINARY_ORDER, read_ngram_counts, read_unigrams
-from attlm_fairseq.scoring.kenlm_programs import find_program
 from attlm_fairseq.scoring.mixture import MixtureScorer
-from attlm_fairseq.scoring.oov_policy import OOVPolicy, with_policy
+from attlm_fairseq.scoring.ngrams import kenlm_files
+from attlm_fairseq.scoring.ngrams.kenlm import KenLM, KenLMScorer
+from attlm_fairseq.scoring.ngrams.kenlm_files import BINARY_ORDER, read_ngram_counts, read_unigrams
+from attlm_fairseq.scoring.ngrams.kenlm_programs import find_program
 from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.scoring.unknown_words.oov_policy import OOVPolicy, with_policy
 
 LN_10 = math.log(10.0)
 

@@ -14,10 +14,10 @@ from cli_runs import run
 from foreign_lms import WORDS, write_bert, write_fairseq_lm, write_gpt2
 from lm_files import write_arpa, write_checkpoint
 
-from attlm_fairseq.scoring.fairseq_lm import load_fairseq_lm
-from attlm_fairseq.scoring.huggingface import load_huggingface_lm
-from attlm_fairseq.scoring.masked_lm import load_masked_lm
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.foreign_lms.fairseq_lm import load_fairseq_lm
+from attlm_fairseq.scoring.foreign_lms.huggingface_lm import load_huggingface_lm
+from attlm_fairseq.scoring.foreign_lms.masked_lm import load_masked_lm
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 
 TEXTS = ["the cat sat on the mat", "a dog ran", "the dog sat", "a cat ran on a mat"]
 Exact = Callable[[str], float]

@@ -15,9 +15,9 @@ from attlm_cli.types import ENSEMBLE_WEIGHTS, MIXTURE, OOV_OF_LM, TEXT_OF_LM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.lm_changes import with_dictionary, with_lm_changes
-from attlm_fairseq.scoring.cache import UnigramCache
+from attlm_fairseq.scoring.context.cache import UnigramCache
 from attlm_fairseq.scoring.lm_spec import LMSpec
-from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy
+from attlm_fairseq.scoring.unknown_words.oov_policy import UNK, OOVPolicy
 from attlm_fairseq.text import TextPipeline, parse_steps
 
 CONFIG = RunConfig(

@@ -14,14 +14,14 @@ from lm_files import write_checkpoint
 from subword_nmt.learn_bpe import learn_bpe
 
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.foreign_lms.segmented import SegmentedScorer, joined
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.mixture import MixtureScorer, em_weights, event_matrix, mix
-from attlm_fairseq.scoring.neural import NeuralScorer
-from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
-from attlm_fairseq.scoring.oov_policy import OOVPolicy
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
+from attlm_fairseq.scoring.ngrams.kenlm import KenLMScorer
+from attlm_fairseq.scoring.ngrams.ngram_estimation import NgramOptions, estimate_ngram
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
-from attlm_fairseq.scoring.segmented import SegmentedScorer, joined
+from attlm_fairseq.scoring.unknown_words.oov_policy import OOVPolicy
 from attlm_fairseq.text import parse_steps
 
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "a", "ran"]

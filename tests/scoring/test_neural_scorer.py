@@ -23,10 +23,10 @@ from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.modules.kernels import softmax_events
 from attlm_fairseq.modules.kernels.limits import Widths
 from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents, plain_normalisers
-from attlm_fairseq.scoring import neural, tree_scoring
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.deviation import SAMPLE_SENTENCES
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural import neural_scorer, tree_scoring
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 from attlm_fairseq.scoring.prefix_tree import build_prefix_tree
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.tree_memory import TreeMemory, split_into_blocks
@@ -107,8 +107,8 @@ def test_scores_are_those_of_one_sentence_at_a_time(checkpoint, monkeypatch):
         assert score.log_probs == pytest.approx(one_by_one(scorer, words), abs=1e-5)
         assert score.oov == tuple(word not in WORDS for word in words)
     blocks = []
-    monkeypatch.setattr(neural, "OTHER_BYTES", 0)
-    monkeypatch.setattr(neural, "build_prefix_tree", lambda block: blocks.append(block) or build_prefix_tree(block))
+    monkeypatch.setattr(neural_scorer, "OTHER_BYTES", 0)
+    monkeypatch.setattr(neural_scorer, "build_prefix_tree", lambda block: blocks.append(block) or build_prefix_tree(block))
     set_limits(
         monkeypatch, step_rows=7, softmax=Widths(7, 14, 5), event_numbers=100
     )  # many small trees, and rows and logits a few at a time: the same scores
@@ -141,8 +141,8 @@ def test_parts_side_by_side_score_as_one(checkpoint, monkeypatch):
         parts.append(arguments[1].size)
         return event_log_probs(*arguments)
 
-    event_log_probs = neural.event_log_probs
-    monkeypatch.setattr(neural, "event_log_probs", watched)
+    event_log_probs = neural_scorer.event_log_probs
+    monkeypatch.setattr(neural_scorer, "event_log_probs", watched)
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
@@ -150,7 +150,7 @@ def test_parts_side_by_side_score_as_one(checkpoint, monkeypatch):
         assert at_work == [(threading.get_ident(), 4)]  # no memory for two parts
         at_work.clear()
         parts.clear()
-        monkeypatch.setattr(neural, "PART_NODES", 100)
+        monkeypatch.setattr(neural_scorer, "PART_NODES", 100)
         scorer = NeuralScorer.load([checkpoint], compute=DeviceConfig(memory=384 << 20))
         together = scorer.score(sentences)
         threads, shares = zip(*at_work, strict=True)
@@ -159,7 +159,7 @@ def test_parts_side_by_side_score_as_one(checkpoint, monkeypatch):
         assert set(shares) == {2}
         assert max(parts) < 1.5 * min(parts)
         assert [score.log_probs for score in together] == [pytest.approx(score.log_probs, abs=1e-5) for score in alone]
-        monkeypatch.setattr(neural, "build_prefix_tree", lambda block: 1 / 0)
+        monkeypatch.setattr(neural_scorer, "build_prefix_tree", lambda block: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             scorer.score(sentences)
         assert torch.get_num_threads() == 4
@@ -174,7 +174,7 @@ def test_parts_side_by_side_score_as_one(checkpoint, monkeypatch):
             while True:
                 check()
 
-        monkeypatch.setattr(neural, "build_prefix_tree", build_prefix_tree)
+        monkeypatch.setattr(neural_scorer, "build_prefix_tree", build_prefix_tree)
         monkeypatch.setattr(tree_scoring, "tree_features", fail_or_wait)
         with pytest.raises(ZeroDivisionError):
             scorer.score(sentences)
@@ -289,7 +289,7 @@ def test_memory_stays_within_its_option(tmp_path, name, precision):
 import resource
 from pathlib import Path
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 scorer = NeuralScorer.load([Path({str(path)!r})], compute=DeviceConfig(precision={precision!r}, memory=128 << 20))
 words = {WORDS!r}
 trunk = words * 3

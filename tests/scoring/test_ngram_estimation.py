@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring.kenlm import KenLMScorer
-from attlm_fairseq.scoring.kenlm_programs import find_program
-from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
+from attlm_fairseq.scoring.ngrams.kenlm import KenLMScorer
+from attlm_fairseq.scoring.ngrams.kenlm_programs import find_program
+from attlm_fairseq.scoring.ngrams.ngram_estimation import NgramOptions, estimate_ngram
 from attlm_fairseq.verbs.text import perplexity
 
 try:

@@ -26,13 +26,13 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.decoder_score import total_without_lms
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes
-from attlm_fairseq.scoring.cache import CacheScorer, UnigramCache
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.context import SentenceWindow
-from attlm_fairseq.scoring.conversations import ContextSpec
-from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.context.cache import CacheScorer, UnigramCache
+from attlm_fairseq.scoring.context.context_walk import SentenceWindow
+from attlm_fairseq.scoring.context.conversations import ContextSpec
 from attlm_fairseq.scoring.lm_spec import LMSpec
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
+from attlm_fairseq.scoring.ngrams.kenlm import KenLMScorer
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.configuration import lm_spec
 

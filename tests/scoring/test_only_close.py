@@ -16,9 +16,9 @@ from attlm_fairseq.nbest.run.block_scores import scored_if_close
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.nbest.run.decoder_score import distances_from_best
-from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.foreign_lms.masked_lm import load_masked_lm
 from attlm_fairseq.scoring.lm_spec import LMSpec
-from attlm_fairseq.scoring.masked_lm import load_masked_lm
+from attlm_fairseq.scoring.ngrams.kenlm import KenLMScorer
 
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "a", "ran"]
 LISTS = [

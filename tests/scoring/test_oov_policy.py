@@ -12,11 +12,11 @@ from lm_files import write_checkpoint
 
 from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, PAD
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring.kenlm import KenLMScorer
-from attlm_fairseq.scoring.neural import NeuralScorer
-from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
-from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy, parse_policy, with_policy
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
+from attlm_fairseq.scoring.ngrams.kenlm import KenLMScorer
+from attlm_fairseq.scoring.ngrams.ngram_estimation import NgramOptions, estimate_ngram
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+from attlm_fairseq.scoring.unknown_words.oov_policy import UNK, OOVPolicy, parse_policy, with_policy
 
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "a", "ran"]
 SENTENCES = [["the", "zebra", "sat"], [], ["gnu", "gnu"], ["a", "cat"], ["the", "</s>", "ran"]]

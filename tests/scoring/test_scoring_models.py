@@ -15,7 +15,7 @@ from attlm_fairseq.modules.kernels.low_precision import piece_sizes, round_up_ro
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.recurrence import Recurrence, TwoSizes
 from attlm_fairseq.modules.state import LanguageModelState, State
-from attlm_fairseq.scoring.scoring_models import Bfloat16Model, Float32Model, ScoringModel, Stepped
+from attlm_fairseq.scoring.neural.scoring_models import Bfloat16Model, Float32Model, ScoringModel, Stepped
 
 WORDS = torch.tensor([[2, 5, 9], [7, 5, 2], [4, 4, 18], [11, 3, 6]])  # two steps of 4 rows, each row after another
 PARENTS = torch.tensor([[0, 0, 0, 0], [3, 0, 1, 1], [2, 2, 0, 3]])

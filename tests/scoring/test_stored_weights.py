@@ -13,12 +13,12 @@ from foreign_lms import write_gpt2
 from torch import nn
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring import huggingface_files
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.huggingface import load_huggingface_lm
+from attlm_fairseq.scoring.foreign_lms import huggingface_files
+from attlm_fairseq.scoring.foreign_lms.huggingface_lm import load_huggingface_lm
+from attlm_fairseq.scoring.foreign_lms.stored_weights import StoredEmbedding, StoredLinear, compute_in_float32, names_in_bfloat16
+from attlm_fairseq.scoring.foreign_lms.token_lm import TokenScorer
 from attlm_fairseq.scoring.scorer import SentenceScore
-from attlm_fairseq.scoring.stored_weights import StoredEmbedding, StoredLinear, compute_in_float32, names_in_bfloat16
-from attlm_fairseq.scoring.token_lm import TokenScorer
 
 SENTENCES = [["the", "cat", "sat"], ["a", "dog", "ran", "on", "the", "mat"], ["the", "zoo"], []]
 LOW = DeviceConfig(precision="bfloat16")

@@ -18,11 +18,11 @@ from translation_files import SIZES, SOURCE_WORDS, TARGET_WORDS, write_translati
 from attlm_fairseq import rescore, score_text
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.context import with_window
+from attlm_fairseq.scoring.context.context_walk import with_window
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.mixture import MixtureScorer
-from attlm_fairseq.scoring.oov_policy import OOVPolicy, with_policy
-from attlm_fairseq.scoring.translation import TranslationScorer, load_translation_models
+from attlm_fairseq.scoring.translation.translation_scorer import TranslationScorer, load_translation_models
+from attlm_fairseq.scoring.unknown_words.oov_policy import OOVPolicy, with_policy
 
 RANDOM = random.Random(3)
 SOURCES = [" ".join(RANDOM.choices(SOURCE_WORDS, k=length)) for length in (5, 3, 8, 1, 6)]

@@ -20,9 +20,9 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring.advice import advise
-from attlm_fairseq.scoring.oov import EXAMPLES, OOVCount
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+from attlm_fairseq.scoring.unknown_words.advice import advise
+from attlm_fairseq.scoring.unknown_words.oov import EXAMPLES, OOVCount
 from attlm_fairseq.text import Step, TextPipeline, describe_pipelines, parse_step, parse_steps, remarks, split_texts
 from attlm_fairseq.text.steps import DOTLESS, KINDS
 

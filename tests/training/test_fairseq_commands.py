@@ -11,7 +11,7 @@ import torch
 from fairseq_runs import LOGGING, ROOT, expect_one_line, fairseq, logged, measured
 
 from attlm_fairseq.modules.families import FAMILIES
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 
 PLUGIN = ["--user-dir", str(ROOT / "attlm_fairseq"), "--task", "sentence_reset_lm"]
 TINY = ["--arch", "attentive_lstm_lm", "--decoder-embed-dim", "16", "--decoder-hidden-size", "16", "--attention-score", "combined"]

@@ -15,8 +15,8 @@ from attlm_fairseq.nbest.corrections.expansion import SCORES
 from attlm_fairseq.nbest.metrics.making import make_metric
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.bootstrap import paired_test
-from attlm_fairseq.scoring.conversations import ContextSpec
-from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
+from attlm_fairseq.scoring.context.conversations import ContextSpec
+from attlm_fairseq.scoring.ngrams.ngram_estimation import NgramOptions, estimate_ngram
 from attlm_fairseq.verbs.ablation import MANY_SCORES, parts
 
 WER = make_metric("wer")

@@ -14,7 +14,7 @@ from cli_runs import TEXT, folder, refused, run  # noqa: F401 - a fixture
 import attlm_fairseq as attlm
 from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.run.decoder_score import distances_from_best, total_without_lms
-from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
+from attlm_fairseq.scoring.ngrams.ngram_estimation import NgramOptions, estimate_ngram
 from attlm_fairseq.verbs.mixture import with_mixture
 
 LISTS = 20

@@ -28,10 +28,10 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.hashes import sha256
 from attlm_fairseq.messages import collected, note
 from attlm_fairseq.nbest.run.config_file import read_config, write_config
-from attlm_fairseq.scoring.kenlm import KenLMScorer
-from attlm_fairseq.scoring.oov import OOVCount
-from attlm_fairseq.scoring.oov_policy import parse_policy
+from attlm_fairseq.scoring.ngrams.kenlm import KenLMScorer
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+from attlm_fairseq.scoring.unknown_words.oov import OOVCount
+from attlm_fairseq.scoring.unknown_words.oov_policy import parse_policy
 from attlm_fairseq.text import parse_steps
 from attlm_fairseq.verbs.sources import with_sources
 

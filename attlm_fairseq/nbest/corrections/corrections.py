@@ -137,7 +137,7 @@ class Corrections(Table):
         Warns if it was learned from some of them, or if the LM of the search was trained on their references and stays
         the same in all folds.
         """
-        from attlm_fairseq.scoring.kenlm_files import load_kenlm
+        from attlm_fairseq.scoring.ngrams.kenlm_files import load_kenlm
 
         seen = self.seen(lists)
         if not seen:
@@ -167,7 +167,7 @@ class Corrections(Table):
     @cached_property
     def vocabulary(self) -> frozenset[str]:
         """Return the words of the LM; if that is a binary file, which does not list them, those of the table that it knows."""
-        from attlm_fairseq.scoring.kenlm_files import load_kenlm, read_unigrams
+        from attlm_fairseq.scoring.ngrams.kenlm_files import load_kenlm, read_unigrams
 
         if self.lm is None:
             return frozenset()
@@ -183,7 +183,7 @@ class Corrections(Table):
     def _search_lm(self) -> SearchLM:
         if self.lm is None:
             return NoLM()
-        from attlm_fairseq.scoring.kenlm_files import load_kenlm
+        from attlm_fairseq.scoring.ngrams.kenlm_files import load_kenlm
 
         return KenLMSearch(load_kenlm(self.lm))
 

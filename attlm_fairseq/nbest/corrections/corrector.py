@@ -1,7 +1,7 @@
 """A neural corrector: a translation model from hypothesis to reference, as one more source of candidates.
 
 It can be any model of ``fairseq-train --task translation`` trained on (hypothesis, reference) pairs of words, or an encoder-decoder
-model of Hugging Face. ``--arch attentive_lstm`` is this package's own. It is loaded and scored like ``--mt`` (``scoring.translation``).
+model of Hugging Face. ``--arch attentive_lstm`` is this package's own. It is loaded and scored like ``--mt`` (``scoring/translation``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from attlm_fairseq.nbest.corrections.phrase_table import MAX_VANISHING
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 if TYPE_CHECKING:
-    from attlm_fairseq.scoring.translation import TranslationScorer
+    from attlm_fairseq.scoring.translation.translation_scorer import TranslationScorer
 
 CORRECTOR = "corrector"
 BEAM = 5
@@ -38,7 +38,7 @@ class Corrector:
         Raises:
             InputError: as in ``load_translation_models``, where the options are told.
         """
-        from attlm_fairseq.scoring.translation import load_translation_models
+        from attlm_fairseq.scoring.translation.translation_scorer import load_translation_models
 
         try:
             return cls(load_translation_models([path], CORRECTOR, languages=languages, source_prefix=source_prefix))

@@ -42,7 +42,7 @@ def estimate_search_lm(texts: Iterable[str], output: Path) -> None:
         InputError: the texts have no words, ``output`` is not a name in ``.arpa`` or ``.bin`` or cannot be written,
             or lmplz is missing or fails.
     """
-    from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
+    from attlm_fairseq.scoring.ngrams.ngram_estimation import NgramOptions, estimate_ngram
 
     def lines() -> Iterator[str]:
         for text in texts:

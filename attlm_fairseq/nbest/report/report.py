@@ -24,8 +24,8 @@ from attlm_fairseq.nbest.report.scatter import Scatter, plot
 from attlm_fairseq.nbest.report.text_differences import confusions, differences
 from attlm_fairseq.nbest.statistics.calibration import Calibration
 from attlm_fairseq.nbest.statistics.evaluation import Row, of_holm, signed
-from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.scoring.unknown_words.oov import OOVCount
 from attlm_fairseq.templates import load_template
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.text.symbols import END

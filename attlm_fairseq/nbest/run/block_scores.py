@@ -13,10 +13,10 @@ from attlm_fairseq.nbest.features.lm_features import lm_feature
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.numeric import ceil_div
-from attlm_fairseq.scoring.advice import advise
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
+from attlm_fairseq.scoring.unknown_words.advice import advise
+from attlm_fairseq.scoring.unknown_words.oov import OOVCount
 from attlm_fairseq.text import TextPipeline, split_texts
 
 SAMPLE_LISTS = 32  # lists on which the error of approximate scores is measured

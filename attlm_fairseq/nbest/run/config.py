@@ -19,10 +19,10 @@ from attlm_fairseq.nbest.fingerprints import known_share
 from attlm_fairseq.nbest.metrics.spec import MetricSpec
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
-from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.scoring.context.conversations import ContextSpec
 from attlm_fairseq.scoring.lm_spec import LMSpec
-from attlm_fairseq.scoring.oov_policy import with_policy
 from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.scoring.unknown_words.oov_policy import with_policy
 from attlm_fairseq.text import TextPipeline, describe_pipelines
 
 SUM_TOLERANCE = 0.005  # of the weights of a mixture: those that `attlm mix` writes are rounded
@@ -264,8 +264,8 @@ class RunConfig:
         return alike.popitem()[1]
 
     def _mixture(self, mixture: LMSpec, words: TextPipeline, compute: DeviceConfig) -> Scorer:
+        from attlm_fairseq.scoring.foreign_lms.segmented import SegmentedScorer
         from attlm_fairseq.scoring.mixture import MixtureScorer
-        from attlm_fairseq.scoring.segmented import SegmentedScorer
 
         scorers: list[Scorer] = []
         for lm, text in self._members(mixture):

@@ -14,7 +14,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_entries import Place, as_table, checked, is_text, only, read_table, written_table
 from attlm_fairseq.nbest.run.config_tables import TABLES
 from attlm_fairseq.nbest.run.toml_files import in_utf8, parse_toml, set_entry
-from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.scoring.context.conversations import ContextSpec
 
 DEFAULT_CONFIG = Path("attlm.toml")
 TUNED_ON = "reference_sketch"  # the entry of [tuning] with the fingerprint of the references

@@ -30,11 +30,11 @@ from attlm_fairseq.nbest.run.config_entries import (
     relative,
     written_table,
 )
-from attlm_fairseq.scoring.cache import parse_neural_cache, parse_temperature, parse_unigram_cache
-from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
+from attlm_fairseq.scoring.context.cache import parse_neural_cache, parse_temperature, parse_unigram_cache
+from attlm_fairseq.scoring.context.conversations import ContextSpec, parse_context
 from attlm_fairseq.scoring.lm_options import ALLOWED, NOT_OF, check_name
 from attlm_fairseq.scoring.lm_spec import LMSpec
-from attlm_fairseq.scoring.oov_policy import parse_policy
+from attlm_fairseq.scoring.unknown_words.oov_policy import parse_policy
 
 
 def _read_files(value: Any, place: Place) -> tuple[Path, ...]:

@@ -20,9 +20,9 @@ from attlm_fairseq.nbest.run.decoder_score import distances_from_best, total_wit
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.walk import Choice, Group, Turn, with_scores
 from attlm_fairseq.nbest.run.workers import Workers
-from attlm_fairseq.scoring.context import in_order, turns
-from attlm_fairseq.scoring.conversations import ContextSpec, groups_of
-from attlm_fairseq.scoring.oov import OOVCount
+from attlm_fairseq.scoring.context.context_walk import in_order, turns
+from attlm_fairseq.scoring.context.conversations import ContextSpec, groups_of
+from attlm_fairseq.scoring.unknown_words.oov import OOVCount
 
 BLOCK_CHARACTERS = 1 << 20  # of text scored together: what bounds memory, and wide enough to share prefixes and fill matrix products
 FIRST_BLOCK_CHARACTERS = 1 << 16  # of the first block, each one after it is twice as large: progress shows within seconds

@@ -20,7 +20,7 @@ from typing import Any
 from attlm_fairseq.errors import InputError, InUseError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.block_scores import BlockScores, Margin
-from attlm_fairseq.scoring.oov import OOVCount
+from attlm_fairseq.scoring.unknown_words.oov import OOVCount
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 APPLICATION_ID = 0x61746C6D  # at byte 68 of the file: attlm's, not another program's database

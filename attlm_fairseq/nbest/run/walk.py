@@ -10,7 +10,7 @@ from itertools import chain
 from attlm_fairseq.nbest.decision.decision import Decision, decide
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores
-from attlm_fairseq.scoring.context import ContextWalk
+from attlm_fairseq.scoring.context.context_walk import ContextWalk
 
 Turn = Mapping[int, NbestList]
 """The next list of each open conversation of a group, by the number of the conversation."""

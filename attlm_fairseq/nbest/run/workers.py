@@ -28,7 +28,7 @@ from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores, Margi
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.walk import Group, TurnScores, light, walk
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.oov import OOVCount
+from attlm_fairseq.scoring.unknown_words.oov import OOVCount
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

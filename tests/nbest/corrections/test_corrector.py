@@ -21,8 +21,8 @@ from attlm_fairseq.nbest.corrections.corrections import without_table
 from attlm_fairseq.nbest.corrections.corrector import BEAM, CORRECTOR, Corrector
 from attlm_fairseq.nbest.corrections.expansion import UNREACHED, expand
 from attlm_fairseq.nbest.corrections.search import NoLM
-from attlm_fairseq.scoring import translation
-from attlm_fairseq.scoring.translation import TranslationScorer
+from attlm_fairseq.scoring.translation import translation_scorer
+from attlm_fairseq.scoring.translation.translation_scorer import TranslationScorer
 
 
 def lists(count: int = 9) -> list[NbestList]:
@@ -109,7 +109,7 @@ def test_a_correction_that_loses_more_than_three_words_is_left_out(checkpoint: P
 
 def test_languages_and_prefix_reach_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = []
-    monkeypatch.setattr(translation, "load_translation_models", lambda paths, name, **options: given.append((paths, options)))
+    monkeypatch.setattr(translation_scorer, "load_translation_models", lambda paths, name, **options: given.append((paths, options)))
     Corrector.load(tmp_path, "deu_Latn", "fix: ")
     assert given == [([tmp_path], {"languages": "deu_Latn", "source_prefix": "fix: "})]
 

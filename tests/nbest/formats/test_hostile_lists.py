@@ -24,7 +24,7 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.line_matching import match_lines
 from attlm_fairseq.nbest.other_systems import read_further
 from attlm_fairseq.nbest.reference_files import TextFile
-from attlm_fairseq.scoring.kenlm_files import gist
+from attlm_fairseq.scoring.ngrams.kenlm_files import gist
 from attlm_fairseq.text.pipeline import parse_steps
 
 SPACES = " " * 200_000

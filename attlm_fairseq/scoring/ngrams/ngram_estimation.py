@@ -16,10 +16,10 @@ from pathlib import Path
 from attlm_fairseq.errors import InputError, require_whole_number
 from attlm_fairseq.files.folders import own_folder, remove_left_behind
 from attlm_fairseq.files.reading import TextSource
-from attlm_fairseq.scoring.kenlm_files import gist, read_ngram_counts
-from attlm_fairseq.scoring.kenlm_programs import find_program
+from attlm_fairseq.scoring.ngrams.kenlm_files import gist, read_ngram_counts
+from attlm_fairseq.scoring.ngrams.kenlm_programs import find_program
+from attlm_fairseq.scoring.ngrams.unk_in_text import PLACEHOLDER, rename_placeholder
 from attlm_fairseq.scoring.text_file import read_lines
-from attlm_fairseq.scoring.unk_in_text import PLACEHOLDER, rename_placeholder
 from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
 TEMPORARY = ".attlm-ngram-"  # what the folders begin with in which models are made, next to their place

@@ -19,9 +19,9 @@ from torch import Tensor
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.hashes import FileHash
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.huggingface import most_positions
-from attlm_fairseq.scoring.huggingface_files import load_pretrained, model_files
-from attlm_fairseq.scoring.translation_model import Pair, Prefixes, TranslationModel, layer_sizes
+from attlm_fairseq.scoring.foreign_lms.huggingface_files import load_pretrained, model_files
+from attlm_fairseq.scoring.foreign_lms.huggingface_lm import most_positions
+from attlm_fairseq.scoring.translation.translation_model import Pair, Prefixes, TranslationModel, layer_sizes
 from attlm_fairseq.text.symbols import encodable
 
 NAMED = 3  # target languages that a warning names

@@ -20,8 +20,8 @@ from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, UNK, Vocabulary, fing
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.hashes import FileHash
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.fairseq_models import load_models, read_options, task_option
-from attlm_fairseq.scoring.translation_model import Pair, Prefixes, TranslationModel, layer_sizes
+from attlm_fairseq.scoring.foreign_lms.fairseq_models import load_models, read_options, task_option
+from attlm_fairseq.scoring.translation.translation_model import Pair, Prefixes, TranslationModel, layer_sizes
 
 TASKS = ("translation", "translation_with_lm")
 _OF_PAIR = re.compile(r"[^.]+\.([^.-]+)-([^.-]+)\.[^.]+\.(?:idx|bin)")  # a file of fairseq-preprocess

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attlm_fairseq.scoring.cache import Cache, CacheScorer, UnigramCache, cached_probabilities
-from attlm_fairseq.scoring.context import SENTENCES_AT_ONCE, stretches
-from attlm_fairseq.scoring.conversations import ContextSpec
-from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy
+from attlm_fairseq.scoring.context.cache import Cache, CacheScorer, UnigramCache, cached_probabilities
+from attlm_fairseq.scoring.context.context_walk import SENTENCES_AT_ONCE, stretches
+from attlm_fairseq.scoring.context.conversations import ContextSpec
 from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.scoring.unknown_words.oov_policy import UNK, OOVPolicy
 from attlm_fairseq.text import TextPipeline
 
 

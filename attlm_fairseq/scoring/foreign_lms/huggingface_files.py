@@ -18,7 +18,7 @@ from attlm_fairseq.checkpoints.weight_checks import check_finite
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.forks import one_thread_in_forks
 from attlm_fairseq.one_at_a_time import LOADING
-from attlm_fairseq.scoring.stored_weights import STORED, compute_in_float32, names_in_bfloat16
+from attlm_fairseq.scoring.foreign_lms.stored_weights import STORED, compute_in_float32, names_in_bfloat16
 from attlm_fairseq.transformers_import import hide_broken_torchaudio
 
 # Before it, config.json can have code of the hub downloaded and run in spite of trust_remote_code (CVE-2026-4372, CVE-2026-5241).

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from attlm_fairseq.scoring.cache import Cache, NeuralCache, UnigramCache, mixed
-from attlm_fairseq.scoring.document_events import Events, cached_in, under_policy
+from attlm_fairseq.scoring.context.cache import Cache, NeuralCache, UnigramCache, mixed
+from attlm_fairseq.scoring.context.document_events import Events, cached_in, under_policy
 from attlm_fairseq.scoring.perplexity import perplexity
 
 SIZES = (100, 200, 500, 1000, 2000, 4000)

@@ -21,13 +21,13 @@ from attlm_fairseq.files.hashes import FileHash
 from attlm_fairseq.modules.kernels.torch_settings import full_float32
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
-from attlm_fairseq.scoring.history_room import last_that_fit, score_after
-from attlm_fairseq.scoring.huggingface import most_positions
-from attlm_fairseq.scoring.huggingface_files import cached_folder, load_pretrained, model_files
-from attlm_fairseq.scoring.huggingface_tokens import encode_words, line_end
+from attlm_fairseq.scoring.foreign_lms.history_room import last_that_fit, score_after
+from attlm_fairseq.scoring.foreign_lms.huggingface_files import cached_folder, load_pretrained, model_files
+from attlm_fairseq.scoring.foreign_lms.huggingface_lm import most_positions
+from attlm_fairseq.scoring.foreign_lms.huggingface_tokens import encode_words, line_end
+from attlm_fairseq.scoring.foreign_lms.segmented import joined
+from attlm_fairseq.scoring.foreign_lms.token_lm import Encoded, autocast
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
-from attlm_fairseq.scoring.segmented import joined
-from attlm_fairseq.scoring.token_lm import Encoded, autocast
 
 LAYER_COPIES = 12  # a layer's intermediate results take about this many times the memory of its hidden states
 LOGIT_COPIES = 3

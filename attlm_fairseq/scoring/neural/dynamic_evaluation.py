@@ -33,7 +33,7 @@ from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.modules.kernels.torch_settings import full_float32, without_cudnn
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.state import LanguageModelState
-from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore, Walked
 
 EPSILON = 1e-5

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import kenlm
 
-from attlm_fairseq.scoring.kenlm_files import load_kenlm
+from attlm_fairseq.scoring.ngrams.kenlm_files import load_kenlm
 from attlm_fairseq.text.symbols import START, UNKNOWN
 
 PLACEHOLDER = "\x01unk\x01"  # what lmplz sees: no text holds control characters

@@ -18,11 +18,11 @@ from attlm_fairseq.modules.kernels.torch_settings import full_float32
 from attlm_fairseq.numeric import ceil_div
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
+from attlm_fairseq.scoring.foreign_lms.token_lm import autocast
 from attlm_fairseq.scoring.lm_options import Direction
-from attlm_fairseq.scoring.oov import LOUD_OOV_RATE
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
-from attlm_fairseq.scoring.token_lm import autocast
-from attlm_fairseq.scoring.translation_model import Pair, TranslationModel
+from attlm_fairseq.scoring.translation.translation_model import Pair, TranslationModel
+from attlm_fairseq.scoring.unknown_words.oov import LOUD_OOV_RATE
 
 PIECES_ALIKE = 64  # of source sentences whose translations have one limit
 LAYER_COPIES = 12  # a layer's intermediate results take about this many times the memory of its largest one
@@ -189,7 +189,7 @@ def load_translation_models(
             fit, or an option is not for this kind of model.
     """
     if any(path.is_dir() for path in paths):
-        from attlm_fairseq.scoring.huggingface_translation import load_huggingface_translation
+        from attlm_fairseq.scoring.translation.huggingface_translation import load_huggingface_translation
 
         if len(paths) > 1:
             raise InputError(f"{name}: an ensemble takes checkpoints of fairseq; give each model of Hugging Face by itself", path=paths[0])
@@ -197,7 +197,7 @@ def load_translation_models(
             raise InputError(f"{name}: --dict is for checkpoints of fairseq; this folder has its own vocabulary", path=paths[0])
         model: TranslationModel = load_huggingface_translation(paths[0], languages, source_prefix, compute)
     else:
-        from attlm_fairseq.scoring.fairseq_translation import load_fairseq_translation
+        from attlm_fairseq.scoring.translation.fairseq_translation import load_fairseq_translation
 
         if source_prefix is not None:
             raise InputError(f"{name}: source_prefix is for translation models of Hugging Face: leave it out", path=paths[0])

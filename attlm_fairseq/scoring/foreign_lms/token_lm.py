@@ -27,14 +27,14 @@ from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents, no_check
 from attlm_fairseq.modules.kernels.torch_settings import full_float32
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.output import EventLogProbs
-from attlm_fairseq.scoring.advice import advise_written_text
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
-from attlm_fairseq.scoring.history_room import last_that_fit, score_after
+from attlm_fairseq.scoring.foreign_lms.history_room import last_that_fit, score_after
+from attlm_fairseq.scoring.foreign_lms.segmented import joined
 from attlm_fairseq.scoring.prefix_tree import PrefixTree, build_prefix_tree
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
-from attlm_fairseq.scoring.segmented import joined
 from attlm_fairseq.scoring.tree_memory import split_into_blocks
+from attlm_fairseq.scoring.unknown_words.advice import advise_written_text
 
 NODE_COPIES = 2  # features of all nodes, and of those that events need
 STATE_COPIES = 2  # a step needs the states before and after it

@@ -1,6 +1,6 @@
 """KenLM's programs ``lmplz``, ``build_binary`` and ``query``: find them, or build them from the ``kenlm`` source package.
 
-The Python package ``kenlm`` can query models but not estimate them. ``python -m attlm_fairseq.scoring.kenlm_programs
+The Python package ``kenlm`` can query models but not estimate them. ``python -m attlm_fairseq.scoring.ngrams.kenlm_programs
 FOLDER`` builds the programs into ``FOLDER/bin``. It needs only the standard library, pip, a C++ compiler and cmake.
 """
 

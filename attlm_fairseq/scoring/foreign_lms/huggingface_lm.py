@@ -20,10 +20,10 @@ from attlm_fairseq.errors import InputError, beginning
 from attlm_fairseq.files.hashes import FileHash
 from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
-from attlm_fairseq.scoring.huggingface_files import cached_folder, load_pretrained, model_files
-from attlm_fairseq.scoring.huggingface_tokens import encode_words, line_end
-from attlm_fairseq.scoring.sentence_frame import DEFAULT_FRAME, SentenceFrame
-from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer, linear_events
+from attlm_fairseq.scoring.foreign_lms.huggingface_files import cached_folder, load_pretrained, model_files
+from attlm_fairseq.scoring.foreign_lms.huggingface_tokens import encode_words, line_end
+from attlm_fairseq.scoring.foreign_lms.sentence_frame import DEFAULT_FRAME, SentenceFrame
+from attlm_fairseq.scoring.foreign_lms.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer, linear_events
 from attlm_fairseq.text.symbols import encodable
 
 NO_END = "none"  # the value of `end` for an LM whose sentence end is not scored

@@ -16,7 +16,7 @@ from attlm_fairseq.checkpoints.vocabulary import EOS
 from attlm_fairseq.modules.kernels.softmax_events import no_check
 from attlm_fairseq.modules.kernels.torch_settings import full_float32
 from attlm_fairseq.modules.state import LanguageModelState
-from attlm_fairseq.scoring.scoring_models import ScoringModel
+from attlm_fairseq.scoring.neural.scoring_models import ScoringModel
 
 PIECE = 64  # the most positions that are read at once
 

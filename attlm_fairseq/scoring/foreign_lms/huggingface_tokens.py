@@ -8,7 +8,7 @@ from operator import or_
 from typing import Any
 
 from attlm_fairseq.errors import require_words
-from attlm_fairseq.scoring.token_lm import Encoded
+from attlm_fairseq.scoring.foreign_lms.token_lm import Encoded
 from attlm_fairseq.text.symbols import encodable
 
 

@@ -23,13 +23,13 @@ from attlm_fairseq.modules.state import EVERYTHING, Carried, LanguageModelState
 from attlm_fairseq.numeric import ceil_div
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, EXACT, SMALLEST_MEMORY, Arithmetic, DeviceConfig
 from attlm_fairseq.scoring.deviation import SAMPLE_SENTENCES, Deviation, measured_on
+from attlm_fairseq.scoring.neural.scoring_models import Bfloat16Model, Float32Model, ScoringModel
+from attlm_fairseq.scoring.neural.sequences import ReadSequence, read_sequences
+from attlm_fairseq.scoring.neural.threads import side_by_side
+from attlm_fairseq.scoring.neural.tree_scoring import event_log_probs
 from attlm_fairseq.scoring.prefix_tree import build_prefix_tree
 from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore, Walked
-from attlm_fairseq.scoring.scoring_models import Bfloat16Model, Float32Model, ScoringModel
-from attlm_fairseq.scoring.sequences import ReadSequence, read_sequences
-from attlm_fairseq.scoring.threads import side_by_side
 from attlm_fairseq.scoring.tree_memory import ForestMemory, TreeMemory, split_evenly, split_into_blocks
-from attlm_fairseq.scoring.tree_scoring import event_log_probs
 
 PART_NODES = 256  # the smallest number of nodes for which a separate thread pays off
 MAX_ERROR_OF_A_WORD = 0.1  # nats per word: with larger ones an LM is not self-normalised

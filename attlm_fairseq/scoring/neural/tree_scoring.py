@@ -15,8 +15,8 @@ from attlm_fairseq.checkpoints.vocabulary import EOS
 from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.state import LanguageModelState
+from attlm_fairseq.scoring.neural.scoring_models import ScoringModel
 from attlm_fairseq.scoring.prefix_tree import PrefixTree
-from attlm_fairseq.scoring.scoring_models import ScoringModel
 
 
 def event_log_probs(

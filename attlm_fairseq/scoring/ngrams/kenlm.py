@@ -17,7 +17,7 @@ import numpy as np
 from attlm_fairseq.errors import InputError, is_word, not_a_word, require_words
 from attlm_fairseq.files.hashes import FileHash
 from attlm_fairseq.numeric import LN_10
-from attlm_fairseq.scoring.kenlm_files import load_kenlm, read_ngram_counts, read_unigrams
+from attlm_fairseq.scoring.ngrams.kenlm_files import load_kenlm, read_ngram_counts, read_unigrams
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.text.symbols import END, START, UNKNOWN
 

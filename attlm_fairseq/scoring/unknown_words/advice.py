@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.scoring.unknown_words.oov import OOVCount
 from attlm_fairseq.text.pipeline import TextPipeline, parse_steps
 from attlm_fairseq.text.steps import KINDS
 

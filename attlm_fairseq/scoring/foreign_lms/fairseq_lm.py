@@ -15,8 +15,8 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.hashes import FileHash
 from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
-from attlm_fairseq.scoring.fairseq_models import load_models, read_options, task_option
-from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer, linear_events
+from attlm_fairseq.scoring.foreign_lms.fairseq_models import load_models, read_options, task_option
+from attlm_fairseq.scoring.foreign_lms.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer, linear_events
 from attlm_fairseq.text.symbols import END
 
 CLOSE = 1e-4  # largest difference of a feature between stepping and reading the whole prefix

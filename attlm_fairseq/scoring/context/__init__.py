@@ -1,0 +1,1 @@
+"""Scoring after earlier sentences: conversations, documents and caches."""

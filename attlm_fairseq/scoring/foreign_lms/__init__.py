@@ -1,0 +1,1 @@
+"""LMs of fairseq and Hugging Face as scorers."""

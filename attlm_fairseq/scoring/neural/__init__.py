@@ -1,0 +1,1 @@
+"""This package's neural LMs as scorers."""

@@ -1,0 +1,1 @@
+"""KenLM's n-gram models as scorers, their files and programs."""

@@ -1,0 +1,1 @@
+"""Translation models as scorers of hypotheses."""

@@ -1,0 +1,1 @@
+"""Words that an LM does not know: their score, and warnings of them."""
