@@ -20,7 +20,7 @@ salton_preset("plain_lstm_lm_ptb", PlainLSTMLanguageModel, size=650, dropout=0.5
 salton_preset("plain_lstm_lm_wikitext2", PlainLSTMLanguageModel, size=1000, dropout=0.65, forget_bias=0.0)
 # Table 2: 23.9 M parameters besides the embeddings at V = 77,000
 daniluk_preset("plain_lstm_lm_daniluk2017", PlainLSTMLanguageModel, 300, output_layer="untied")
-# PTB at V = 10,001: 19.78 M and 66.02 M parameters (Zaremba, Sutskever and Vinyals 2015)
+# PTB at V = 10,001: 19.78 M and 66.03 M parameters (Zaremba, Sutskever and Vinyals 2015)
 zaremba_preset("zaremba_medium", PlainLSTMLanguageModel, 650, init_range=0.05, dropout=0.5, output_layer="untied")
 zaremba_preset("zaremba_large", PlainLSTMLanguageModel, 1500, init_range=0.04, dropout=0.65, output_layer="untied")
 # "Large + BD + WT" (Press and Wolf 2017), 51.02 M. Its dropout of h_{t-1}, a mask per gate, is weight drop here, which keeps the fused LSTM

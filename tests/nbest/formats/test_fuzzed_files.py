@@ -1,6 +1,6 @@
 """Whatever bytes a file holds: lists that are written back byte for byte, or one InputError; no other exception, and no end to wait for.
 
-A longer session: HYPOTHESIS_EXAMPLES=5000 pytest tests/formats/test_fuzzed_files.py
+A longer session: HYPOTHESIS_EXAMPLES=5000 pytest tests/nbest/formats/test_fuzzed_files.py
 """
 
 from __future__ import annotations
