@@ -124,18 +124,18 @@ class Shower:
                     shown.append((f"Line {number}", attention))
                 for line in self.highlighted(attention):
                     self.line(f"{number}\t{line}")
-        if profile.persistence is not None:
-            note(str(profile.persistence))
-        improved = self.tell_improved() if self.against is not None else []
-        shown += [(found.heading, found.attention) for found in improved]
-        compared = {"improved": [found.as_dict() for found in improved]} if self.against is not None else {}
-        makers: dict[str, Callable[[], str]] = {
-            ".html": lambda: page(self.lm, shown, self.threshold, profile, "the most improved" if improved else "the first"),
-            ".json": lambda: as_json({"lm": signature(self.trained), **numbers.distance_record(profile), **compared}),
-            ".tsv": lambda: "".join(f"{line}\n" for line in numbers.distance_table(profile)),
-        }
-        whole = {output: form for output, form in forms.items() if form != ".jsonl"}
-        self.write(whole, makers, lambda: distance_chart(profile, self.lm))
+            if profile.persistence is not None:
+                note(str(profile.persistence))
+            improved = self.tell_improved() if self.against is not None else []
+            shown += [(found.heading, found.attention) for found in improved]
+            compared = {"improved": [found.as_dict() for found in improved]} if self.against is not None else {}
+            makers: dict[str, Callable[[], str]] = {
+                ".html": lambda: page(self.lm, shown, self.threshold, profile, "the most improved" if improved else "the first"),
+                ".json": lambda: as_json({"lm": signature(self.trained), **numbers.distance_record(profile), **compared}),
+                ".tsv": lambda: "".join(f"{line}\n" for line in numbers.distance_table(profile)),
+            }
+            whole = {output: form for output, form in forms.items() if form != ".jsonl"}
+            self.write(whole, makers, lambda: distance_chart(profile, self.lm))
         return oov
 
     def tell_improved(self) -> list[Improvement]:

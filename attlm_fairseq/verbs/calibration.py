@@ -67,12 +67,12 @@ def fit(
     return fit_confidence(JudgedWords.joined(parts))
 
 
-def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: np.ndarray) -> Calibration:
+def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: np.ndarray, in_sample: bool) -> Calibration:
     """Measure how well word confidences match reality, on lists that scale and coverage were not fitted on.
 
     The scale and coverage of ``run`` are used if they exist and were tuned on other lists. Otherwise they are fitted by
-    cross-validation: the lists of each fold get the values fitted on the other folds. The answers are those of the weights of
-    ``run`` all the same, also if these were tuned on these lists; the result says so. If each list is one hypothesis with
+    cross-validation: the lists of each fold get the values fitted on the other folds. The answers are those of ``run`` all the
+    same, also if they are ``in_sample``; the result says so. If each list is one hypothesis with
     confidences of its own, as in CTM, these are measured.
 
     Args:
@@ -80,6 +80,7 @@ def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: 
         metric: must be WER.
         run: weights, decision and, if fitted, confidence.
         utterances: utterance number of each list (N,). Lists of the same utterance stay in one fold.
+        in_sample: whether the weights of ``run`` were tuned on these lists, or its corrections learned from them.
 
     Raises:
         InputError: the metric does not count words, or there are fewer than two utterances.
@@ -88,9 +89,9 @@ def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: 
     right = words.all_right
     if (own := _own_confidences(lists, _judged_text(metric, run.decision).load())) is not None:
         return Calibration.of(own, right, None)
-    weights_saw = run.share_tuned_on(run.weights, lists.references) > LEARNED_SHARE
     if run.confidence is not None and known_share(lists.references, run.tuned_on) <= LEARNED_SHARE:
-        return Calibration.of(run.confidence.coverage * words.posteriors(run.confidence.scale), right, run.confidence)
+        confidences = run.confidence.coverage * words.posteriors(run.confidence.scale)
+        return Calibration.of(confidences, right, run.confidence, in_sample=in_sample)
     folds = min(FOLDS, len(set(utterances.tolist())))
     if folds < 2:
         raise InputError("--confidence needs two different lists: scale and coverage are fitted on one and judged on the other")
@@ -100,7 +101,7 @@ def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: 
         fitted = fit_confidence(words.of_lists(np.flatnonzero(fold_of != fold).tolist()))
         for i in np.flatnonzero(fold_of == fold).tolist():
             found[i] = fitted.coverage * words.of_lists([i]).posteriors(fitted.scale)
-    return Calibration.of(np.concatenate(found), right, None, folds, weights_saw=weights_saw)
+    return Calibration.of(np.concatenate(found), right, None, folds, in_sample=in_sample)
 
 
 def _own_confidences(lists: MeasuredLists, text: TextPipeline) -> np.ndarray | None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from attlm_fairseq.batching import peeked
 from attlm_fairseq.cloze.blanking import BlankingOptions, blank_words
-from attlm_fairseq.cloze.questions import ClozeQuestion, read_questions
+from attlm_fairseq.cloze.questions import EXPECTED, ClozeQuestion, read_questions
 from attlm_fairseq.errors import InputError, require_type, require_whole_number
 from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.nbest.features.combination import log_linear
@@ -147,7 +148,10 @@ def answer_cloze(
     shares = _weights(run, run_config(weights=weights).weights if weights else {})
     if translating := [lm.name for lm in run.lms if lm.uses_source]:
         raise InputError(f"{', '.join(translating)} scores translations: a cloze question has no source sentence")
-    opened = _opened(questions)
+    first, opened = peeked(_opened(questions))
+    if first is None:
+        path = os.fspath(questions) if isinstance(questions, str | os.PathLike) else None
+        raise InputError(f"there are no questions: each ends with a line of {EXPECTED}", path=path)
     answers = [_LMAnswers(lm, text, OOVCount(lm.name)) for lm, text in zip(load_scorers(run), run.texts.values(), strict=True)]
     asked: list[ClozeQuestion] = []
     while some := list(islice(opened, SIDE_BY_SIDE)):
@@ -156,8 +160,6 @@ def answer_cloze(
             of_lm.answer(some)
         if on_progress:
             on_progress(len(some))
-    if not asked:
-        raise InputError("there are no questions")
     note_scorers([of_lm.scorer for of_lm in answers], [of_lm.text for of_lm in answers], [of_lm.oov for of_lm in answers])
     log_probs = {of_lm.scorer.name: of_lm.log_probs for of_lm in answers}
     if shares:
@@ -213,6 +215,8 @@ def _weights(run: RunConfig, given: Mapping[str, float]) -> dict[str, float]:
     names = [lm.name for lm in run.scored]
     if strange := [name for name in given if name not in names]:
         raise InputError(f"a weight for {', '.join(strange)}, but the LMs are {', '.join(names)}")
+    if given and not any(given.values()):
+        raise InputError("all weights given are 0: give an LM another one, or no weight at all")
     weights = {name: value for name, value in (run.weights | dict(given)).items() if name in names}
     if weights and (missing := [name for name in names if name not in weights]):
         raise InputError(f"no weight for {', '.join(missing)}: give --weight {missing[0]}=NUMBER, or no weight at all")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 
@@ -69,13 +69,25 @@ def combine(systems: Mapping[str, Lists], *, texts_by: By | None = None) -> list
     for name, column in zip(systems, columns, strict=True):
         warn_of_other_utterances(column, lists, name, first_name)
     tell_of_left_out({name for nbest in chain(*columns) for name in extras_of(nbest)}, "of joined lists")
-    rows = [[_System(nbest) for nbest in of_systems] for of_systems in zip(*columns, strict=True)]
+    _require_same_references(list(systems), columns)
+    of_lists = [dict.fromkeys(name for nbest in column for name in feature_names(nbest) if name not in COMPUTED) for column in columns]
+    rows = [list(map(_System, of_systems, of_lists)) for of_systems in zip(*columns, strict=True)]
     if repeated := sum(system.repeated for row in rows for system in row):
         note(f"note: {repeated} hypotheses repeat the words of an earlier one of their list and are left out")
     for name, of_system in zip(systems, zip(*rows, strict=True), strict=True):
         for score, count in Counter(chain.from_iterable(system.left_out for system in of_system)).items():
             note(f"note: the score {score} of {name} is left out of {count} lists in which a hypothesis lacks it")
     return [_joined(list(systems), row) for row in rows]
+
+
+def _require_same_references(names: Sequence[str], columns: Sequence[Sequence[NbestList]]) -> None:
+    """Raise InputError if two systems have different references of an utterance."""
+    for row in zip(*columns, strict=True):
+        given = [(name, nbest) for name, nbest in zip(names, row, strict=True) if nbest.references]
+        for name, nbest in given[1:]:
+            if nbest.references != given[0][1].references:
+                message = f"the reference of list {nbest.id!r} is not that of {given[0][0]}; combine the same utterances in the same order"
+                raise InputError(message, path=name, line=nbest.line or None)
 
 
 def _joined(names: Sequence[str], systems: Sequence[_System]) -> NbestList:
@@ -85,11 +97,11 @@ def _joined(names: Sequence[str], systems: Sequence[_System]) -> NbestList:
     hypotheses = []
     for rank, text in enumerate(dict.fromkeys(text for text in in_turn if text is not None), 1):
         pairs = [(f"{name}_{score}", value) for name, system in zip(names, systems, strict=True) for score, value in system.scores(text)]
+        pairs.append((VOTE, float(np.logaddexp.reduce([system.log_share(text) for system in systems])) - math.log(len(systems))))
         scores = dict(pairs)
         if len(scores) < len(pairs):
             twice = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
-            raise InputError(f"list {of_systems[0].id!r}: the score {twice!r} is that of two systems: give one of them another name")
-        scores[VOTE] = float(np.logaddexp.reduce([system.log_share(text) for system in systems])) - math.log(len(systems))
+            raise InputError(f"list {of_systems[0].id!r}: two scores are called {twice!r}: give a system another name")
         found = [system.by_text[text] for system in systems if text in system.by_text]
         times = next((hypothesis.times for hypothesis in found if hypothesis.is_timed), ())
         hypotheses.append(Hypothesis(found[0].text, scores, rank, times=times))
@@ -100,16 +112,21 @@ def _joined(names: Sequence[str], systems: Sequence[_System]) -> NbestList:
 
 
 class _System:
-    """A system's list of one utterance: its hypotheses by their words (the first of equal ones), with their scores."""
+    """A system's list of one utterance: its hypotheses by their words (the first of equal ones), with their scores.
 
-    def __init__(self, nbest: NbestList) -> None:
+    ``names``: the scores of the system's lists. A hypothesis that is alone and lacks one, such as silence, has 0: among the
+    hypotheses of other systems it would be the only one without a score.
+    """
+
+    def __init__(self, nbest: NbestList, names: Iterable[str]) -> None:
         self.nbest = nbest
         self.by_text: dict[str, Hypothesis] = {}
         for hypothesis in nbest.hypotheses:
             self.by_text.setdefault(" ".join(hypothesis.text.split()), hypothesis)
         self.repeated = len(nbest.hypotheses) - len(self.by_text)
-        names = [name for name in feature_names(nbest) if name not in COMPUTED]
-        columns = {name: [_value(hypothesis, name) for hypothesis in self.by_text.values()] for name in names}
+        alone = len(nbest.hypotheses) == 1 and not nbest.sparse
+        own = names if alone else [name for name in feature_names(nbest) if name not in COMPUTED]
+        columns = {name: [_value(hypothesis, name) for hypothesis in self.by_text.values()] for name in own}
         self._scores = columns | {RANK: [float(-place) for place in range(len(self.by_text))]}
         self._places = {text: place for place, text in enumerate(self.by_text)}
         self._log_total = float(np.logaddexp.reduce(self._scores[RANK]))

@@ -9,7 +9,7 @@ from functools import partial
 from os import fspath
 from pathlib import Path
 
-from attlm_fairseq.errors import InputError, require_type, require_whole_number
+from attlm_fairseq.errors import InputError, require_type, require_utf8, require_whole_number
 from attlm_fairseq.files.folders import refuse_filled, whole_folder
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
@@ -31,10 +31,15 @@ from attlm_fairseq.scoring.unknown_words.oov import OOVCount
 from attlm_fairseq.text import TextPipeline, text_pipeline
 from attlm_fairseq.verbs.arguments import FilePath
 from attlm_fairseq.verbs.configuration import LM, run_config
+from attlm_fairseq.verbs.exposure import warn_of_seen_texts
 from attlm_fairseq.verbs.fit_of_references import warn_before_learning
 from attlm_fairseq.verbs.lists import Lists, groups_of, lists_of
 from attlm_fairseq.verbs.references import References, with_references
 from attlm_fairseq.verbs.run import scoring, warn_of_replaced_lm
+
+IN_ORDER = (
+    "Its scores of these lists are too good: give the LMs in the order of the folds that --texts wrote, with the same lists and options"
+)
 
 
 def learn_corrections(
@@ -58,6 +63,8 @@ def learn_corrections(
         InputError: the input is unreadable or wrong, there are no references, or a text step does not treat each word by itself.
     """
     check_language(language)
+    if lm is not None:
+        require_utf8(fspath(lm), "the name of the LM, which the table holds,")
     steps = check_steps(text_pipeline(text))
     read = with_references(lists_of(lists), refs)
     warn_before_learning(read, steps)
@@ -135,6 +142,8 @@ def evaluate_corrections(
         spec = CandidateSpec(path)
         warn_of_replaced_lm(spec, spec.digests())
         if not loaded.needs_folds(path, read):
+            if folds_by is not None or folds != FOLDS:
+                note(f"note: --folds and --folds-by have no effect: {path} was not learned from these lists")
             for nbest in read:
                 found.add(nbest, loaded)
             return found
@@ -231,7 +240,12 @@ def jackknife(
                 of_fold[ngram] = Path(folder) / "ngram.arpa"
                 estimate_search_lm([steps.prepared(text) for nbest in others for text in nbest.references], Path(folder) / "ngram.arpa")
             expanded = list(expander.expand_all(held_out, corrections or 0)) if expander else held_out
-            return _scored(expanded, run_config(lms=of_fold, text=steps if steps.steps else None))
+            run = run_config(lms=of_fold, text=steps if steps.steps else None).in_memory()
+            for lm, pipeline in zip(run.scored, run.texts.values(), strict=True):
+                if lm.name != ngram:
+                    references = [text for nbest in held_out for text in nbest.references]
+                    warn_of_seen_texts(lm, lm.loaded, pipeline, references, f"the references of fold {fold}", IN_ORDER)
+            return _scored(expanded, run)
 
     if options.texts is not None:
         refuse_filled(fspath(options.texts))

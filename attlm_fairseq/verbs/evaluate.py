@@ -26,6 +26,7 @@ from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
 from attlm_fairseq.nbest.run.deciding import warn_of_unseen
 from attlm_fairseq.nbest.run.decoder_score import with_decoder_score, with_telling
 from attlm_fairseq.nbest.run.rescoring import with_context
+from attlm_fairseq.nbest.run.toml_files import in_utf8
 from attlm_fairseq.nbest.statistics.calibration import Calibration
 from attlm_fairseq.nbest.statistics.evaluation import Row, compare, measure_lists
 from attlm_fairseq.nbest.statistics.table import ErrorCounts, as_table, error_table
@@ -120,7 +121,7 @@ class Evaluation:
             table.writerow(["id", "system", *Edits._fields, "reference", "answer"])
             for place, (nbest, references) in enumerate(zip(self.measurement.lists.lists, self.references, strict=True)):
                 for label, texts, edits in answers:
-                    table.writerow([nbest.id, label, *edits[place], " ||| ".join(references), texts[place]])
+                    table.writerow([nbest.id, in_utf8(label), *edits[place], " ||| ".join(references), texts[place]])
         note(f"wrote {path}")
 
     def _answers(self) -> list[tuple[str, Sequence[str], list[Edits]]]:
@@ -221,7 +222,8 @@ def evaluate(
         in_sample=in_sample,
         groups=utterances.tolist(),
     )
-    calibration = calibrate(found.lists, metric, run, utterances) if confidence else None
+    saw = bool(rescored) and rescored[0].label in in_sample
+    calibration = calibrate(found.lists, metric, run, utterances, saw) if confidence else None
     return Evaluation(rows, metric, run, found, title_of("Evaluation", lists), notes, systems, calibration)
 
 

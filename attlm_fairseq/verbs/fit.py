@@ -26,6 +26,7 @@ from attlm_fairseq.scoring.text_file import read_lines
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.arguments import FilePath, no_sentences, text_lines, text_name
 from attlm_fairseq.verbs.configuration import LM, run_config
+from attlm_fairseq.verbs.exposure import warn_of_seen_texts
 from attlm_fairseq.verbs.run import require_lms
 from attlm_fairseq.verbs.text import tell_notes
 from attlm_fairseq.version import __version__
@@ -220,6 +221,7 @@ class _Fitting:
         scorer = plain.load(self.run.device)
         documents = list(read(scorer, lines=self.lines))
         tell_notes([scorer])
+        warn_of_seen_texts(plain, scorer, text, self.sample, "the text", "What is found is for text that it knows: use other text")
         self.add(lm, f"temperature {spec.temperature:g}" if spec.temperature else "alone", perplexity_of(documents))
         if plain.context_sentences is None and scorer.signature().get("kind") == "neural":
             self._compare_with_single_sentences(plain, scorer, text)

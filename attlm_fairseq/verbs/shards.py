@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from attlm_fairseq.errors import InputError, InputWarning
+from attlm_fairseq.files.folders import own_folder
 from attlm_fairseq.files.hashes import sha256, sha256_of_folder
 from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.messages import collected, note
@@ -37,6 +38,7 @@ from attlm_fairseq.verbs.run import open_workers, require_context, require_weigh
 
 NAMES_OF_FILES = frozenset({"kenlm", "checkpoint", "dict", "adapt", "text", "source_text"})
 SETTINGS_FILE = ".attlm-settings.json"
+RUNNING = ".attlm-running"  # a folder that the run holds which fills the output
 """In the folder of the outputs; ``find_shards`` leaves it out."""
 
 
@@ -117,7 +119,8 @@ def rescore_shards(
 
     Raises:
         InputError: ray is missing, there are no files, two files have one name, an output is its own file, ``output`` has outputs of
-            other settings or LMs, an LM has no weight or is an object, or the decision makes texts that are in no list.
+            other settings or LMs, another run fills it, an LM has no weight or is an object, or the decision makes texts that are in
+            no list.
     """
     run = run_config(config)
     if here := [lm.name for lm in run.lms if lm.loaded is not None]:
@@ -133,9 +136,13 @@ def rescore_shards(
     todo = _unfinished(shards_given, Path(output), run)
     ray = _import_ray()
     Path(output).mkdir(parents=True, exist_ok=True)
-    _require_settings(Path(output), _settings_of(run, format))
-    if not todo:
-        return []
+    with own_folder(Path(output) / RUNNING, os.fspath(output)):  # a run of other settings would replace these while there is no output
+        _require_settings(Path(output), _settings_of(run, format))
+        todo = [shard for shard in todo if not Path(shard["output"]).exists()]
+        return _rescored(ray, todo, run, format, resume) if todo else []
+
+
+def _rescored(ray: ModuleType, todo: list[dict[str, str]], run: RunConfig, format_name: str | None, resume: bool) -> list[Shard]:
     folder, first = str(Path.cwd()), run.devices[0]
     on_gpu = first.device.startswith("cuda")
     if any(device.device.startswith("cuda") != on_gpu for device in run.devices):
@@ -144,7 +151,7 @@ def rescore_shards(
 
     class Actor(ShardRescorer):  # arguments of a constructor could be lost before an actor is started again
         def __init__(self) -> None:
-            super().__init__(of_actor, folder, format, resume)
+            super().__init__(of_actor, folder, format_name, resume)
 
     with _started(ray):
         shards = ray.data.from_items(todo, override_num_blocks=len(todo))

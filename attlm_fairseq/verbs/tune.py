@@ -220,6 +220,12 @@ def _judged(
         )
     if not any(weights.values()):
         candidates = CandidateSpec()
+    fixed = "rank" in options.intervals or "rank" in matching(options.without, found.lists)
+    if fixed and decision.rule != "max" and not any(system.result.weights.values()):
+        note(
+            f"note: all weights are 0, so {option_of(decision.rule)} decides by the order of the hypotheses (rank = -1), which --without, "
+            "--fix or --interval takes away"
+        )
     zeros = _zeros(found, run, options, weights)
     # the input order was not tuned, and needs no folds
     answered = [(list(range(len(found.lists.lists))), weights)] if gain is False else system.held_out

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import product
 from numbers import Real
 from typing import Literal
 
-from attlm_fairseq.errors import InputError, require_several, require_type, require_whole_number
+from attlm_fairseq.errors import InputError, require_several, require_type, require_utf8, require_whole_number
 from attlm_fairseq.nbest.tuning.folds import FOLDS, MIN_FOLDS
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 from attlm_fairseq.scoring.context.conversations import ContextSpec
@@ -64,6 +65,11 @@ class TuneOptions:
             object.__setattr__(self, name, int(value))  # numpy's numbers cannot be written to attlm.toml
         for name in ("rules", "without", "features"):
             require_several(name, getattr(self, name), "a list of names")
+        for rule in self.rules:
+            require_utf8(rule, "the name of a decision rule, which attlm.toml holds,")
+        for name, pattern in product(self.features, self.without):
+            if name == pattern or fnmatchcase(name, pattern):
+                raise InputError(f"--feature {name}: --without {pattern} leaves it out; leave one of the two out, or narrow the pattern")
         for name, values in (("objective", ("metric", "risk")), ("no_gain", ("keep", "fail"))):
             if getattr(self, name) not in values:
                 raise InputError(f"the value of {name} is {getattr(self, name)!r}: expected {' or '.join(map(repr, values))}")

@@ -97,6 +97,8 @@ def attention_command(
         raise InputError(f"{sentence!r} is the name of a file: --file {sentence} shows its text, a space behind it the word")
     if sentence is not None and (option := given_option("examples")):
         raise InputError(f"{option} is for the sentences of --file TEXT, not for one sentence")
+    if not (against or any(output.lower().endswith(".html") for output in outputs)) and (option := given_option("examples")):
+        raise InputError(f"{option} is for an .html and for --against, none of which is given")
     check_files({"the input": [path], "the other LM": against or ()}, {"the output": outputs}, run)
     from attlm_fairseq.verbs.attention import show_attention
 

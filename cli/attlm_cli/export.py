@@ -8,9 +8,11 @@ import click
 import cloup
 
 from attlm_cli.metric_options import once
+from attlm_cli.option_groups import given_option
 from attlm_cli.options import device_option, dictionary_option
 from attlm_cli.printing import progress
 from attlm_cli.types import STEPS
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.scoring.unknown_words.oov import warn_of_oov
 from attlm_fairseq.text import TextPipeline, remarks
@@ -45,6 +47,9 @@ def export_command(
       attlm export checkpoints/checkpoint_best.pt news-lm --ppl test.txt --card-text "Trained on News Crawl 2024."
     """
     from attlm_fairseq.verbs.export import export_model
+
+    if not texts and (option := given_option("pipeline", "device")):
+        raise InputError(f"{option} is for --ppl: give it a text, or leave {option} out")
 
     for line in remarks([pipeline]):
         note(line)

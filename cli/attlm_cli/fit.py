@@ -51,5 +51,5 @@ def fit_command(text: str, find: tuple[str, ...], lines: int | None, output: Pat
     check_files({"the text": [text]}, {"the output": output}, run)
     warn_of_unused(output, replace(run, context=context_to_write(run) or WHOLE_TEXT), of_lms=tuple(SETTINGS[name] for name in find))
     fitted = fit_context(text, config=run, find=find, lines=lines)
-    echo_table(fitted, output)
     fitted.save(output, this_command())
+    echo_table(fitted, output)  # last: a reader such as `head` may close the pipe before the table ends

@@ -12,7 +12,7 @@ from attlm_cli.metric_options import once
 from attlm_cli.option_groups import given_option, grouped
 from attlm_cli.options import folds_by_option, format_option, language_option, reference_options
 from attlm_cli.overwriting import check_files, files_of_groups, files_of_steps
-from attlm_cli.types import STEPS, NameValue
+from attlm_cli.types import NAMED_FILE, STEPS
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
@@ -80,7 +80,7 @@ learning_options = grouped(
 @cloup.option(
     "--lm",
     multiple=True,
-    type=NameValue("FILE", str),
+    type=NAMED_FILE,
     help="An LM trained without the references of one fold (see --texts). Give it once per fold, in fold order.",
 )
 def jackknife_command(

@@ -43,5 +43,5 @@ def mix_command(text: str, name: str, output: Path, source: str | None, run: Run
     warn_of_unused(output, replace(run, context=context_to_write(run)), found=(f"[lm.{name}]",))
     with lines_bar(text) as bar:
         mixture = estimate_mixture(text, name=name, config=run, source=source, on_progress=bar.update)
-    echo_table(mixture, output)
     mixture.save(output, this_command())
+    echo_table(mixture, output)  # last: a reader such as `head` may close the pipe before the table ends

@@ -10,6 +10,7 @@ import cloup
 
 from attlm_cli.option_groups import grouped
 from attlm_cli.types import GROUPS
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.numbers import LANGUAGE
 from attlm_fairseq.nbest.formats import OWN_NAMES
 from attlm_fairseq.nbest.line_matching import By
@@ -68,10 +69,18 @@ source_option = cloup.option(
     metavar="FILE",
     help="Source sentences of TEXT, one per line, for translation models (--mt).",
 )
+
+
+def _source_of_lists(source: str | None, source_by: By | None) -> SourceFile | None:
+    if source_by and not source:
+        raise InputError("--source-by is for --source: give it, or leave --source-by out")
+    return SourceFile(source, source_by, "--source-by") if source else None
+
+
 list_source_options = grouped(
     "Source sentences",
     "source",
-    lambda source, source_by: SourceFile(source, source_by, "--source-by") if source else None,
+    _source_of_lists,
     cloup.option(
         "--source",
         metavar="FILE",

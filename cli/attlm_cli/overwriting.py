@@ -28,7 +28,7 @@ def check_files(
     inputs. An input may be a folder: an output in it must be a new file. With ``folders`` an output may be one, too.
     Outputs that are standard streams, devices or pipes are not checked.
     """
-    if [file for files in inputs.values() for file in files].count("-") > 1:
+    if [str(file) for files in inputs.values() for file in files].count("-") > 1:
         raise InputError("standard input (-) is named more than once, and can be read once: name a file in place of one of them")
     written: dict[Path, str] = {}
     read = [*inputs.items(), *(files_of(config) if config else ())]

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -87,11 +87,14 @@ def hypotheses_bar(path: str, format_name: str | None) -> tqdm:
     return progress("hypotheses", total)
 
 
-def echo_fields(*fields: object) -> None:
-    """Print a line of fields joined by tabs. Words are printed as they are, but control characters are made visible on a terminal."""
+def echo_fields(*fields: object, file: TextIO | None = None) -> None:
+    """Print a line of fields joined by tabs, to a ``file`` that becomes standard output or to standard output itself.
+
+    Words are printed as they are, but control characters are made visible on a terminal.
+    """
     texts = list(map(str, fields))
     # color=True: otherwise click removes what looks like a colour code from the words
-    click.echo("\t".join(map(visible, texts) if sys.stdout.isatty() else texts), color=True)
+    click.echo("\t".join(map(visible, texts) if sys.stdout.isatty() else texts), file=file, color=True)
 
 
 def echo_json(value: Any) -> None:

@@ -108,6 +108,10 @@ def rescore_command(
     run = replace(run, decision=replace(run.decision, keep_incomplete=keep_incomplete))
     if run.decision.rule == "max" and (option := given_option("metric_text", "bleu_tokenize")):
         raise InputError(f"{option} is for --mbr or --consensus, none of which is given; to measure rescored lists use `attlm eval`")
+    if run.decision.rule != "mbr-bleu" and (option := given_option("bleu_tokenize")):
+        raise InputError(f"{option} is for --mbr bleu")
+    if not run.lms and (option := given_option("context")):
+        raise InputError(f"{option} is for LMs, and there are none: give --lm, --kenlm or --config")
     check_source(source.path if source else None, run, None)
     if engine == "ray":
         if source:

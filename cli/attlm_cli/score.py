@@ -11,6 +11,7 @@ from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_fields, lines_bar
 from attlm_cli.run_options import run_options
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.text_file import ScoredLine
 from attlm_fairseq.text.symbols import END
@@ -45,14 +46,14 @@ def score_command(text: str, each_word: bool, header: bool, source: str | None, 
     if each_word and differ:
         raise InputError(f"--words needs LMs that see the same words; {', '.join(names)} do not: run it for each alone")
     check_files({"the text": [text], "the source": [source]})
-    with lines_bar(text) as bar:
+    with lines_bar(text) as bar, whole_file("-") as out:  # a bad line leaves no part of a table
         scored = score_text(text, config=run, source=source, on_progress=bar.update)
         if header:
             columns = [column for name in names for column in (name, f"{name}_oov", *([f"{name}_tokens"] if differ else []))]
-            echo_fields("line", "word" if each_word else "words", *columns)
+            echo_fields("line", "word" if each_word else "words", *columns, file=out)
         for line in scored.lines:
             for fields in words_of(line) if each_word else [sentence_of(line, differ)]:
-                echo_fields(line.number, *fields)
+                echo_fields(line.number, *fields, file=out)
 
 
 def sentence_of(line: ScoredLine, differ: bool) -> list[object]:

@@ -47,21 +47,24 @@ class Parsed(click.ParamType):
 class NameValue(Parsed):
     """Parses ``NAME=VALUE`` to (name, value).
 
-    If ``optional``, ``VALUE`` alone gives (None, value), and a name consists of letters, digits, _ and -. Otherwise the
-    name ends at the last ``=``, since names of list scores may contain ``=``.
+    If ``optional``, ``VALUE`` alone gives (None, value), and a name consists of letters, digits, _ and -. A value of ``files`` may
+    contain ``=``, so that the name ends at the first one, and an existing file has no other name. Else the name ends at the
+    last ``=``, since names of list scores may contain ``=``.
     """
 
-    def __init__(self, metavar: str, parse: Callable[[str], Any], optional: bool = False) -> None:
+    def __init__(self, metavar: str, parse: Callable[[str], Any], optional: bool = False, files: bool = False) -> None:
         super().__init__(f"[NAME=]{metavar}" if optional else f"NAME={metavar}", self._split)
         self._value = parse
         self._optional = optional
+        self._files = files
 
     def _split(self, text: str) -> tuple[str | None, Any]:
         if self._optional:
             name, equals, value = text.partition("=")
-            named = bool(equals) and re.fullmatch(r"[\w-]+", name) is not None
+            is_file = self._files and os.path.exists(text)  # noqa: PTH110 - Path.exists raises for a name that is too long
+            named = bool(equals) and re.fullmatch(r"[\w-]+", name) is not None and not is_file
             return (name, self._value(value)) if named else (None, self._value(text))
-        name, equals, value = text.rpartition("=")
+        name, equals, value = text.partition("=") if self._files else text.rpartition("=")
         if not equals or not name:
             raise InputError(f"expected {self.name}")
         return name, self._value(value)
@@ -183,9 +186,9 @@ METRIC = NameOrCommand("metric", sorted(METRICS))
 LOSS = NameOrCommand("mbr", LOSSES)
 WEIGHT = NameValue("NUMBER", _weight)
 INTERVAL = NameValue("LOW:HIGH", _interval)
-NAMED_FILE = NameValue("FILE", str)
+NAMED_FILE = NameValue("FILE", str, files=True)
 FILES = Parsed("LM[:LM..]", _files)
-FILES_OF_LM = NameValue("LM[:LM..]", _files, optional=True)
+FILES_OF_LM = NameValue("LM[:LM..]", _files, optional=True, files=True)
 ENSEMBLE_WEIGHTS = NameValue("NUMBER:NUMBER..", _shares, optional=True)
 MIXTURE = NameValue("LM:NUMBER,..", _mixture, optional=True)
 TEXT_OF_LM = NameValue("STEP,..", _steps, optional=True)
@@ -196,7 +199,7 @@ GROUPS = Parsed("HOW", _groups)
 TEMPERATURE_OF_LM = NameValue("NUMBER", parse_temperature, optional=True)
 NEURAL_CACHE_OF_LM = NameValue("SIZE:THETA:WEIGHT", parse_neural_cache, optional=True)
 UNIGRAM_CACHE_OF_LM = NameValue("SIZE:WEIGHT[:DECAY]", parse_unigram_cache, optional=True)
-FILE_OF_LM = NameValue("FILE", Path, optional=True)
+FILE_OF_LM = NameValue("FILE", Path, optional=True, files=True)
 SENTENCES_OF_LM = NameValue("K", _sentences, optional=True)
 MARGIN_OF_LM = NameValue("NUMBER", _margin, optional=True)
 TOKEN_OF_LM = NameValue("TOKEN", str, optional=True)

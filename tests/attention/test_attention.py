@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -403,6 +404,14 @@ def test_scripts_that_matplotlib_cannot_write_are_told_in_one_line():
     missing, unshaped = figures.notes_of(told)
     assert "the fonts lack 我 (1 characters" in missing
     assert unshaped == "note: Matplotlib currently does not support Arabic natively; write .html, which browsers show as it should be"
+
+
+def test_no_file_is_written_if_a_picture_cannot_be_drawn(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    before = sorted(folder.iterdir())
+    told = run("--file", "text", "--lm", "lm.pt", "-o", "a.jsonl", "-o", "b.png", code=2).stderr
+    assert "the Python package matplotlib is missing" in told
+    assert sorted(folder.iterdir()) == before
 
 
 def test_heads_of_all_scripts_read_the_same_way(folder):

@@ -236,7 +236,7 @@ def test_languages_without_rules_of_tokenisation_are_told(folder):
         assert run(*arguments, "--text", "tokenize:jp").stderr.splitlines().count(note) == 1
         assert note not in run(*arguments, "--text", "tokenize:ja").stderr
     assert note in run("eval", "dev.json", "--metric-text", "tokenize:jp").stderr
-    assert note in run("export", "lm.pt", "exported", "--text", "tokenize:jp").stderr
+    assert note in run("export", "lm.pt", "exported", "--ppl", "text", "--text", "tokenize:jp").stderr
 
 
 def test_each_lm_may_have_its_own_steps(folder):
@@ -587,6 +587,45 @@ def test_streams_that_are_full_or_closed_are_one_line(folder, shell, message):
     assert len(lines) == 1
     assert lines[0].startswith("attlm: error: ")
     assert message in lines[0]
+
+
+@pytest.mark.parametrize("command", ["mix text --kenlm p=lm.arpa --kenlm q=lm.arpa", "fit text --kenlm lm.arpa --find unigram-cache"])
+def test_what_was_found_is_saved_before_it_is_printed(folder, command):
+    result = subprocess.run(f"{PROGRAM} {command} -o found.toml > /dev/full", shell=True, capture_output=True, text=True, check=False)
+    assert result.returncode == 2, result.stderr
+    assert read_config(folder / "found.toml").lms
+
+
+def test_scores_of_a_text_with_a_bad_line_are_not_printed_in_part(folder):
+    (folder / "long").write_bytes(b"the cat sat\n" * 9000 + b"a d\xffg\n")
+    result = run("score", "long", "--kenlm", "lm.arpa", code=2)
+    assert result.stdout == ""
+    assert "long:9001: not UTF-8" in result.stderr
+
+
+def test_names_of_files_may_have_an_equals_sign(folder):
+    for name in ("epoch=3.arpa", "b=1.json"):
+        (folder / name).symlink_to("lm.arpa" if name.endswith("arpa") else "dev.json")
+    plain = run("score", "text", "--kenlm", "lm.arpa").stdout
+    assert run("score", "text", "--kenlm", "epoch=3.arpa").stdout == plain
+    assert run("score", "text", "--kenlm", "kenlm=epoch=3.arpa").stdout == plain
+    run("combine", "x=dev.json", "y=b=1.json", "-o", "both.jsonl")
+    assert "y_am" in (folder / "both.jsonl").read_text()
+
+
+def test_names_that_are_not_utf8_are_one_line_or_escaped(folder):
+    other = os.fsdecode(b"x\xff.json")
+    (folder / other).symlink_to("dev.json")
+    lm = os.fsdecode(b"k\xff.arpa")
+    (folder / lm).symlink_to("lm.arpa")
+    run("eval", other, "--errors", "errors.tsv")
+    assert "\tx\\udcff.json\t" in (folder / "errors.tsv").read_text()
+    learn = refused("corrections", "learn", "dev.json", "--kenlm", lm, "-o", "table.tsv")
+    assert "the name of the LM, which the table holds, is not UTF-8 (character 2)" in learn
+    rule = os.fsdecode(b"external:./s\xff.sh")
+    assert "which attlm.toml holds, is not UTF-8" in refused("tune", "dev.json", "--mbr", rule, "-o", "out.toml")
+    assert not (folder / "table.tsv").exists()
+    assert not (folder / "out.toml").exists()
 
 
 def test_without_standard_error_the_work_is_done(folder):
@@ -958,6 +997,7 @@ def test_options_out_of_range_are_refused(folder):
     for command in (["eval", "-"], ["tune", "-"]):
         assert "standard input (-) is named more than once" in refused(*command, "--refs", "-", stdin="a\n")
     assert "named more than once" in refused("eval", "-", "-", stdin="a\n")
+    assert "named more than once" in refused("eval", "-", "--draw-by", "file:-", stdin="a\n")
     for command in ("eval", "tune"):
         assert "--bleu-tokenize is for --metric bleu, not for wer" in refused(command, "dev.json", "--bleu-tokenize", "zh")
     assert sorted(path.name for path in folder.iterdir()) == ["dev.json", "dict.txt", "lm.arpa", "lm.pt", "text"]

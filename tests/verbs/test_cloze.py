@@ -226,6 +226,9 @@ def test_a_test_that_is_made_can_be_answered(text, tmp_path, monkeypatch):
     words = sorted({word for line in text for word in line.split()})
     write_checkpoint(tmp_path / "lm.pt", words)
     write_arpa(tmp_path / "lm.arpa", words[::8])
+    (tmp_path / "nothing").write_text("\n\n")
+    told = refused("cloze", "nothing", "--kenlm", "lm.arpa")
+    assert "nothing: there are no questions: each ends with a line of a sentence with XXXXX" in told
     run("cloze", "questions", "--lm", "lm.pt", "--kenlm", "lm.arpa")
     assert "no question can be made: expected 41 sentences without a blank line" in refused("blank", "questions", "--context", "40")
     assert "would overwrite the text" in refused("blank", "text", "-o", "text")

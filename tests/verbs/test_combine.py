@@ -168,8 +168,21 @@ def test_systems_of_other_utterances_or_with_scores_of_one_name_are_refused():
     with_references, others = lists(["a b", "c d"]), lists(["c d", "a b"])
     with pytest.raises(attlm.InputError, match="b: the reference of list '0' is not that of a; compare the same utterances"):
         attlm.combine({"a": with_references, "b": others})
-    with pytest.raises(attlm.InputError, match="list '0': the score 'a_b_am' is that of two systems: give one of them another name"):
+    with pytest.raises(attlm.InputError, match="list '0': two scores are called 'a_b_am': give a system another name"):
         attlm.combine({"a": [[("x", {"b_am": -1.0})]], "a_b": [[("x", {"am": -7.0})]]})
+    with pytest.raises(attlm.InputError, match="list '0': two scores are called 'systems_vote': give a system another name"):
+        attlm.combine({"systems": [[("x", {"vote": -1.0})]], "b": [["x"]]})
+    with pytest.raises(attlm.InputError, match="c: the reference of list '0' is not that of b; combine the same utterances"):
+        attlm.combine({"a": [["a b"], ["c d"]], "b": with_references, "c": others})
+
+
+def test_silence_without_scores_is_one_hypothesis_among_others(folder):
+    Path("a.jsonl").write_text('{"id": "u1", "hyps": [{"text": "a", "score": -1}, {"text": "b", "score": -2}]}\n{"id": "u2", "hyps": []}\n')
+    Path("b.jsonl").write_text('{"id": "u1", "hyps": [{"text": "b", "score": -1}]}\n{"id": "u2", "hyps": [{"text": "uh", "score": -3}]}\n')
+    _, second = attlm.combine({"a": "a.jsonl", "b": "b.jsonl"})
+    assert [(one.text, one.scores["a_score"], one.scores["b_score"]) for one in second.hypotheses] == [("", 0.0, -3.0), ("uh", 0.0, -3.0)]
+    decided = attlm.rescore([second], weights={"a_score": 1.0, "b_score": 1.0, "b_rank": 1.0}).lists
+    assert decided[0].hypotheses[0].text == "uh"
 
 
 def test_scores_that_lists_may_lack_stay_so(folder):

@@ -153,6 +153,6 @@ def test_the_calibration_error_of_exact_confidences_is_not_zero():
 def test_confidences_on_lists_that_the_weights_saw_say_so(lists):
     run("tune", "first.jsonl", "--strength", "1", "--confidence", "-o", "attlm.toml")
     seen = run("eval", "first.jsonl", "--config", "attlm.toml", "--confidence").stdout
-    assert "5 in all; the weights saw these lists: expect other figures elsewhere)" in seen
+    assert "5 in all; the weights or corrections saw these lists: expect other figures elsewhere)" in seen
     record = json.loads(run("eval", "first.jsonl", "--config", "attlm.toml", "--confidence", "--json").stdout)
     assert record["confidence"]["in_sample"] is True

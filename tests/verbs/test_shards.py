@@ -18,10 +18,12 @@ from lm_files import write_checkpoint
 import attlm_fairseq as attlm
 from attlm_cli.shards import by_line
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files.folders import own_folder
 from attlm_fairseq.nbest.run import rescoring
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
+from attlm_fairseq.verbs import shards as verb
 from attlm_fairseq.verbs.shards import Shard, ShardRescorer, _require_settings, _settings_of, find_shards, rescore_shards
 
 WORDS = [f"w{number}" for number in range(40)]
@@ -221,6 +223,17 @@ def test_a_killed_worker_is_replaced_and_the_bytes_are_the_same(ray, shards):
     assert any(line.startswith("continued: the scores of ") for line in shard.notes)
     assert (shards / "out" / "one").read_bytes() == expected("one")
     assert [Path(path).name for path in find_shards("out")] == ["one"]
+
+
+def test_a_second_run_into_the_folder_is_refused(shards, monkeypatch):
+    monkeypatch.setattr(verb, "_import_ray", lambda: None)
+    Path("out").mkdir()
+    with (
+        own_folder(Path("out") / verb.RUNNING, "out"),
+        pytest.raises(InputError, match="out: another attlm is writing this: wait for it, or name another"),
+    ):
+        rescore_shards("in/*", "out", config="attlm.toml")
+    assert list(Path("out").iterdir()) == []
 
 
 def test_without_ray_it_says_so_and_leaves_nothing(tmp_path, monkeypatch):

@@ -62,7 +62,12 @@ def rare_word_cost(scored: Iterable[tuple[Sentence, SentenceScore]]) -> float | 
     return sum(costs) / len(costs) / math.log(counts.total())
 
 
-def warning_of_exposure(name: str, share: float | None = None, cost: float | None = None, text: str = "the references") -> str | None:
+TOO_GOOD = "Its weight will be too large, and the scores are too good; use other text, or `attlm jackknife`"
+
+
+def warning_of_exposure(
+    name: str, share: float | None = None, cost: float | None = None, text: str = "the references", advice: str = TOO_GOOD
+) -> str | None:
     """Return what to tell about an LM with this ``held_share`` or ``rare_word_cost`` of a text; None if nothing."""
     if share is not None and share >= SEEN_SHARE:
         found = f"has seen {text}: all n-grams of {share:.0%} of the sentences are in it"
@@ -70,4 +75,4 @@ def warning_of_exposure(name: str, share: float | None = None, cost: float | Non
         found = f"seems to have seen {text}: words that occur once cost it {cost:.0%} of what their frequency says"
     else:
         return None
-    return f"WARNING: {name} {found}. Its weight will be too large, and the scores are too good; use other text, or `attlm jackknife`"
+    return f"WARNING: {name} {found}. {advice}"

@@ -156,8 +156,8 @@ class Calibration:
 
     ``confidence`` is what made them; None if each fold of the lists has what was fitted on the others, or if they are of the file itself
     (``folds`` is 0). ``nce`` is None if all words are right or all wrong. ``ece_if_exact`` is the mean of ``ece`` if each word were
-    right with the probability of its confidence: by chance alone it is not 0. ``weights_saw``: whether weights were tuned on these
-    lists, so that their answers are surer here than elsewhere.
+    right with the probability of its confidence: by chance alone it is not 0. ``in_sample``: whether weights were tuned on these
+    lists or corrections learned from them, so that the answers are surer here than elsewhere.
     """
 
     words: int
@@ -168,18 +168,18 @@ class Calibration:
     bins: list[Bin] = field(repr=False)
     confidence: Confidence | None
     folds: int = 0
-    weights_saw: bool = False
+    in_sample: bool = False
 
     @classmethod
     def of(
-        cls, confidences: np.ndarray, right: np.ndarray, confidence: Confidence | None, folds: int = 0, *, weights_saw: bool = False
+        cls, confidences: np.ndarray, right: np.ndarray, confidence: Confidence | None, folds: int = 0, *, in_sample: bool = False
     ) -> Calibration:
         """Measure confidences (N,) of words that are ``right`` (N,) or not."""
         bins = reliability(confidences, right)
         generator = np.random.default_rng(1)
         drawn = [calibration_error(reliability(confidences, generator.random(len(right)) < confidences)) for _ in range(DRAWS)]
         nce, share = normalised_cross_entropy(confidences, right), float(right.mean()) if len(right) else 0.0
-        return cls(len(right), share, nce, calibration_error(bins), float(np.mean(drawn)), bins, confidence, folds, weights_saw)
+        return cls(len(right), share, nce, calibration_error(bins), float(np.mean(drawn)), bins, confidence, folds, in_sample)
 
     @property
     def source(self) -> str:
@@ -193,7 +193,7 @@ class Calibration:
     def __str__(self) -> str:
         nce = "none (all words are alike)" if self.nce is None else f"{self.nce:.3f}"
         ece = f"ECE {self.ece:.4f} ({self.ece_if_exact:.4f} if they were exact)"
-        saw = "; the weights saw these lists: expect other figures elsewhere" if self.weights_saw else ""
+        saw = "; the weights or corrections saw these lists: expect other figures elsewhere" if self.in_sample else ""
         return f"confidence of {self.words:,} words, {self.right:.1%} of them right: NCE {nce}, {ece} ({self.source}{saw})"
 
     def as_dict(self) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class Calibration:
             "nce": self.nce and round(self.nce, 6),
             "ece": round(self.ece, 6),
             "ece_if_exact": round(self.ece_if_exact, 6),
-            **({"in_sample": True} if self.weights_saw else {}),
+            **({"in_sample": True} if self.in_sample else {}),
         }
         fitted: dict[str, Any] = {"folds": self.folds} if self.confidence is None else asdict(self.confidence)
         return found | fitted | {"bins": bins}

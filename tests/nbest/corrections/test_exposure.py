@@ -14,6 +14,7 @@ from lm_files import write_arpa
 
 import attlm_fairseq as attlm
 from attlm_fairseq.nbest.corrections.exposure import MIN_RARE, MIN_SCORED, SEEN_COST, rare_word_cost, warning_of_exposure
+from attlm_fairseq.nbest.corrections.jackknife import folds_of
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
@@ -58,6 +59,26 @@ def test_the_cost_of_rare_words_plainly():
     frequent = [["f1"] * (place + 1) for place in range(MIN_SCORED)]
     assert rare_word_cost(zip(frequent, Remembers().score(frequent), strict=True)) is None
     assert MIN_RARE < MIN_SCORED
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_fit_tells_of_an_lm_that_has_seen_the_text(seen, caplog):
+    sentences = texts(80)
+    attlm.fit_context(sentences, {"memory": Remembers(sentences if seen else [])}, find=["unigram-cache"])
+    assert ("memory seems to have seen the text" in caplog.text) == seen
+    assert ("What is found is for text that it knows: use other text" in caplog.text) == seen
+
+
+def test_jackknife_tells_of_lms_in_another_order_than_the_folds(caplog):
+    references = texts(240)
+    lists = [[text.replace("f1", "f2"), text] for text in references]
+    folds = folds_of(attlm.jackknife(lists, references, options=attlm.JackknifeOptions(folds=3)), 3)
+    trained = [Remembers(text for text, fold in zip(references, folds, strict=True) if fold != held_out) for held_out in range(3)]
+    for lms, told in ((trained, set()), ([trained[1], trained[0], trained[2]], {0, 1})):
+        caplog.clear()
+        attlm.jackknife(lists, references, {"memory": lms}, attlm.JackknifeOptions(folds=3, ngram=None))
+        assert {fold for fold in range(3) if f"memory seems to have seen the references of fold {fold}" in caplog.text} == told
+    assert "give the LMs in the order of the folds" in caplog.text
 
 
 @pytest.mark.parametrize("verb", ["tune", "mix"])
