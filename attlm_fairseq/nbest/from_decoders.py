@@ -17,7 +17,18 @@ from attlm_fairseq.nbest.formats.json_values.records import Reader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 # the attributes of a decoder's objects that are read
-_ATTRIBUTES = ("text", "score", "tokens", "words", "ys_log_probs", "y_sequence", "hypotheses", "n_best_hypotheses")
+_ATTRIBUTES = (
+    "text",
+    "score",
+    "logit_score",
+    "lm_score",
+    "tokens",
+    "words",
+    "ys_log_probs",
+    "y_sequence",
+    "hypotheses",
+    "n_best_hypotheses",
+)
 _SCORES_OF_TEXTS = ("logit_score", "lm_score")  # transformers' names for pyctcdecode's
 COPIES = (
     "the sequences of each utterance are all the same, as Whisper's own generate returns them: call "
@@ -109,11 +120,12 @@ def from_beams(beams: Any, ids: Iterable[str] | None = None) -> list[NbestList]:
     if hasattr(beams, "logit_score"):
         return _read(_of_processor(beams), "from_beams", ids)
     require_type("value of beams", beams, Sized, "what the decoder returned")
+    beams = list(_sequence("from_beams", beams))
     one = len(beams) > 0 and (hasattr(beams[0], "_asdict") or (len(beams[0]) > 0 and isinstance(beams[0][0], str)))
     return _read([beams] if one else beams, "from_beams", ids)
 
 
-def _of_processor(output: Any) -> list[dict[str, Any]]:
+def _of_processor(output: Any) -> list[Any]:
     """Return the utterances of an output of Wav2Vec2ProcessorWithLM: texts, and lists of scores."""
     texts = _plain(output.text)
     columns = {name: _plain(getattr(output, name, None)) for name in _SCORES_OF_TEXTS}
@@ -124,7 +136,9 @@ def _of_processor(output: Any) -> list[dict[str, Any]]:
         raise InputError("from_beams: the output has one text for each utterance: expected several, batch_decode(.., n_best=N)")
     if isinstance(texts[0], str):  # of one utterance
         texts, columns = [texts], {name: column and [column] for name, column in columns.items()}
-    return [{"texts": found} | {name: column[i] for name, column in columns.items() if column} for i, found in enumerate(texts)]
+    return [
+        {"texts": found} | {name: column[i] for name, column in columns.items() if column} if found else [] for i, found in enumerate(texts)
+    ]
 
 
 def from_ctranslate2(

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, get_args
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats.text import keyed, like_ids, numbered_last, repeated
+from attlm_fairseq.nbest.formats.text import doubtful_numbers, keyed, like_ids, repeated
 from attlm_fairseq.nbest.reference_files import TextFile, positions
 from attlm_fairseq.text.one_form import in_one_form
 
@@ -60,6 +60,8 @@ def match_lines(ids: Sequence[str], file: TextFile, by: By | None = None) -> Mat
     """
     if file.sparse:
         return _match_sparse(ids, file, by)
+    if by is None and file.ids is not None and list(file.ids) == positions(file.lines) and not {*ids} & {*file.ids}:
+        file = replace(file, ids=None)  # they number the rows
     if by == "number":
         numbers = [_line_number(name, file) for name in ids]
         left_over = sorted({*range(len(file.lines))}.difference(numbers))
@@ -122,7 +124,7 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
             return MatchedLines(file, [texts[name] for name in ids], True, left_over)
         if 2 * sum(name in known for name in names) > len(names) or (known and by == "id"):
             problem = problem or _why_not(ids, names)
-        elif by is None and (file.ids is not None or like_ids(lines) or numbered_last(file.lines, lines) or _same_numbers(ids, names)):
+        elif by is None and (file.ids is not None or like_ids(lines) or doubtful_numbers(file.lines, [lines]) or _same_numbers(ids, names)):
             strange = next(name for name in names if name not in known)
             problem = problem or f"its lines carry ids such as {strange!r}, which no list has (the first is {ids[0] if ids else ''!r})"
     if by == "id" or problem:

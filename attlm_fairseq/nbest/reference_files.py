@@ -23,7 +23,7 @@ from attlm_fairseq.nbest.formats.ctm import NUMBER, CtmFormat, recordings
 from attlm_fairseq.nbest.formats.json_values.text import DECODER, first_value, members_in
 from attlm_fairseq.nbest.formats.lines import one_line, whole_lines
 from attlm_fairseq.nbest.formats.table import ReferenceCsv, ReferenceTsv
-from attlm_fairseq.nbest.formats.text import TextFormat
+from attlm_fairseq.nbest.formats.text import TextFormat, repeated
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.word_times import Time
 
@@ -104,11 +104,14 @@ def _reference_files(path: str) -> list[TextFile]:
         except (ValueError, RecursionError) as error:
             raise InputError(f"not valid JSON ({error}): is the file cut short?", path=path) from None
     texts = _texts_by_name(text) if form.name in JSON else None
+    by_name = form.name in TABLES or (texts is not None and not json_text.lstrip().startswith("["))
     if texts is None:
         lists = list(form.read(TextSource(path, text=text)))
         texts = {nbest.id: _references_of(nbest) for nbest in lists}
+        if twice := repeated([nbest.id for nbest in lists]):
+            raise InputError(f"{twice}: expected each id once", path=path)
     ids = list(texts)
-    known_ids = ids if ids != positions(ids) else None
+    known_ids = ids if by_name or ids != positions(ids) else None
     columns = zip_longest(*texts.values(), fillvalue="")  # a list that has fewer of them has blank ones, which are left out
     return [TextFile(path, [one_line(line) for line in column], known_ids) for column in columns]
 
@@ -119,6 +122,10 @@ def _text_lines(path: str, source: TextSource) -> TextFile:
         return found
     if marked := sum(any(map(_SLASH.search, _BRACES.findall(line))) for line in lines):
         note(_of_markup(path, f"{marked} of {len(lines)} lines"))
+    filled = [line for line in lines if line.strip()]
+    names = [line.partition("\t")[0].strip() for line in filled]
+    if filled and all(line.count("\t") == 1 for line in filled) and len(set(filter(None, names))) == len(names):
+        return TextFile(path, [line.partition("\t")[2] for line in filled], names)
     return TextFile(path, lines)
 
 

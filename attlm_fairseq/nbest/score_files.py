@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from attlm_fairseq.errors import InputError
@@ -54,7 +54,9 @@ class _Column:
             source = TextSource(os.fspath(numbers), "one number per line")
             self._path = source.name
             self._numbers = (self._of_line(line, place) for place, line in enumerate(source.lines(), 1))
-        elif isinstance(numbers, Iterable) and getattr(numbers, "shape", None) != ():  # an array of no dimension is called iterable
+        elif (
+            isinstance(numbers, Iterable) and not isinstance(numbers, Mapping | Set) and getattr(numbers, "shape", None) != ()
+        ):  # an array of no dimension is called iterable
             self._numbers = map(self._of_value, numbers)
         else:
             raise InputError(f"scores {name!r}: found {numbers!r}, expected a file or numbers, one for each hypothesis")

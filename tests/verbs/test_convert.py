@@ -113,7 +113,7 @@ def test_ids_that_a_format_makes_equal_are_refused(to, ids, tmp_path):
 @pytest.mark.parametrize("to", TO)
 def test_an_empty_id_comes_back_or_is_refused(to, tmp_path):
     lists = [attlm.NbestList("", [attlm.Hypothesis("a", {"score": -1.0}, 1)])]
-    if to in ("moses", "plain", "kaldi", "kaldi/", "espnet", "espnet/", "srilm/"):
+    if to in ("moses", "plain", "kaldi", "kaldi/", "espnet", "espnet/", "srilm/", "csv", "tsv"):
         with pytest.raises(InputError, match=r"the id '' |an empty id"):
             written(lists, to, tmp_path)
         assert not any(tmp_path.iterdir())

@@ -13,8 +13,8 @@ from typing import Any
 from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
-from attlm_fairseq.nbest.formats.json_values.completions import token_logprobs
-from attlm_fairseq.nbest.formats.json_values.layouts import Layout
+from attlm_fairseq.nbest.formats.json_values.completions import has_no_tokens, token_logprobs
+from attlm_fairseq.nbest.formats.json_values.layouts import Layout, text_of_value
 from attlm_fairseq.nbest.formats.json_values.place import Place
 from attlm_fairseq.nbest.formats.json_values.token_probabilities import logprob_of_parts
 from attlm_fairseq.nbest.formats.number_texts import is_written_number
@@ -97,6 +97,10 @@ class ScoreReader:
                 self._tell_of_unread(key, found)
                 continue
             read.add(key)
+        silent = [key for key in keys.TOKEN_LOGPROBS if key in members and has_no_tokens(members[key])]
+        if silent and keys.LOGPROB not in scores and not (text_of_value(dict(members)) or "").strip():
+            scores[keys.LOGPROB] = 0.0  # the sum over no tokens
+            read |= {*silent}
         if keys.LOGPROB not in scores and (logprob := logprob_of_parts(members)) is not None:
             scores[keys.LOGPROB] = logprob
         if not scores:
@@ -166,7 +170,7 @@ class ScoreReader:
         """Tell of a member that is not read as a score although its name is like those of scores."""
         if keys.of_header(key) in keys.MEASUREMENTS:
             self.tell_of_measurement(key)
-        elif isinstance(found, str) and key not in _TEXTS and keys.is_score(key) and _is_fraction(found):
+        elif isinstance(found, str) and key not in _TEXTS and keys.is_score(key) and is_fraction(found):
             self.notes.add(f"{quoted(key)} of a hypothesis is a number in quotes: it is not read as a score; write scores without quotes")
         elif isinstance(found, list | dict) and keys.is_list_of_scores(key) and "confidence" not in key.lower():
             kind = "a list" if isinstance(found, list) else "an object"
@@ -231,7 +235,7 @@ def named_numbers(value: Sequence[Any]) -> Iterator[tuple[str, float]]:
     return ((f"f{i}", number) for i, number in enumerate(numbers, 1))
 
 
-def _is_fraction(text: str) -> bool:
+def is_fraction(text: str) -> bool:
     """Return whether a text is a number that is no id, count or rank: below 0 or with a point."""
     return is_written_number(text) and ("-" in text or "." in text)
 

@@ -30,7 +30,7 @@ from attlm_fairseq.nbest.formats.json_values.framing import (
     is_several_lines,
     wrapping_keys,
 )
-from attlm_fairseq.nbest.formats.json_values.layouts import id_key_of, layout_of
+from attlm_fairseq.nbest.formats.json_values.layouts import are_texts, id_key_of, layout_of
 from attlm_fairseq.nbest.formats.json_values.members import children
 from attlm_fairseq.nbest.formats.json_values.place import Place
 from attlm_fairseq.nbest.formats.json_values.records import Reader, Record
@@ -80,6 +80,7 @@ class JsonFormat(NbestFormat):
         if (batch := Batch.of(item.value)) is not None:
             file.framing, file.start, file.end = BATCH, file.start + item.raw + file.end, ""
             return _lists(batch.items(item.line), file, reader)
+        _require_one(item, source.name)
         if layout_of(item.value) is not None or (found := _wrapped(item)) is None:
             return _lists([item], file, reader)
         file.framing = WRAPPED
@@ -103,6 +104,23 @@ class JsonFormat(NbestFormat):
         else:
             is_one = text is not None and text.file.framing == ONE
             write_document(_one_only(given) if is_one else given, out, self.name, ListWriter().item, "{}", new_item)
+
+
+def _require_one(item: Item, path: str) -> None:
+    """Raise InputError for a document that may be one utterance with several references, or several with one text and one reference."""
+    layout = layout_of(item.value)
+    if layout is None or layout.container is None or id_key_of(item.value) is not None or not are_texts(layout.hypotheses):
+        return
+    count = len(layout.hypotheses)
+    for key in keys.REFERENCES:
+        references = item.value.get(key)
+        if isinstance(references, list) and len(references) == count > 1 and are_texts(references):
+            raise InputError(
+                f"{count} texts under {quoted(layout.container)} and {count} references under {quoted(key)}: add 'ids', a list with the id "
+                "of each text's utterance, or 'id' if they are of one utterance",
+                path=path,
+                line=item.line,
+            )
 
 
 def _wrapped(item: Item) -> tuple[int, int] | None:

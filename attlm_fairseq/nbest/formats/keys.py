@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 IDS = (
-    *("id", "utt", "utt_id", "uttid", "utterance", "utterance_id", "utterance_name", "key", "name", "sample_id", "segment_id"),
+    *("utt_id", "uttid", "utterance_id"),  # next to one of them, "id" numbers the rows
+    *("id", "utt", "utterance", "utterance_name", "key", "name", "sample_id", "segment_id"),
     *("audio_filepath", "audio_path", "audio", "file", "filename", "path", "wav", "sentence_id", "sent_id"),
 )
 CHOICES = "choices"  # of a response of an LLM: hypotheses only if there is no other text

@@ -17,6 +17,7 @@ from attlm_fairseq.nbest.formats.score_names import TOTAL, fresh_names, one_word
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 _LINE = re.compile(r"[^\t]*\t\s*[-+]?(\d+\.\d*|\d*\.\d+|\d+(?=e))(e[-+]?\d+)?\s*(\t[^\t=]+=[^\t]*)*", re.IGNORECASE)
+_OTHER_NUMBER = re.compile(r"[^\t]*\t\s*[-+]?(\d+|inf|infinity|nan)\s*(\t[^\t=]+=[^\t]*)*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,9 @@ class NemoFormat(NbestFormat):
     holds: ClassVar[Holds] = Holds(ids=False, scores=True, decimals=6, score_name=one_word, main_score="score", one_line=True)
 
     def matches(self, head: str) -> bool:
-        """Return whether every line is a text and a number with a decimal point (a text of digits after an id has none)."""
+        """Return whether every line is a text and a number, one of them with a decimal point (a text of digits after an id has none)."""
         lines = [line for line in head.split("\n") if line.strip(" \r")]
-        return bool(lines) and all(_LINE.fullmatch(line) for line in lines)
+        return any(map(_LINE.fullmatch, lines)) and all(_LINE.fullmatch(line) or _OTHER_NUMBER.fullmatch(line) for line in lines)
 
     def with_argument(self, argument: str) -> NemoFormat:
         if not re.fullmatch(r"[1-9]\d*", argument):

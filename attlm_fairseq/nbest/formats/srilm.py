@@ -197,6 +197,8 @@ def _file_of(nbest: NbestList) -> str:
 def _new_lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
     """Return the lines of a hypothesis from another format: the decoder's own score is the acoustic one."""
     main = "acoustic" if "acoustic" in hypothesis.scores else required_main_score(nbest, hypothesis)
+    if "lm" not in hypothesis.scores and any("lm" in other.scores for other in nbest.hypotheses):
+        raise nbest.error(f"list {nbest.id}: hypothesis {hypothesis.rank} has no score 'lm', which others of the list have")
     scores = (hypothesis.scores[main], hypothesis.scores.get("lm", 0.0) if main != "lm" else 0.0)
     numbers = " ".join(written(score / LN_10, main, nbest) for score in scores)
     lines = {"": f"{numbers} {len(hypothesis.text.split())} {one_line(hypothesis.text)}".rstrip(" ") + "\n"}

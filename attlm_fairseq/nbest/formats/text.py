@@ -19,6 +19,7 @@ from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
 _ID_FIRST = re.compile(r"\s*(?P<id>\S+)(?:\s+(?P<text>.*))?", re.DOTALL)  # Kaldi, ESPnet: id text
 _ID_LAST = re.compile(r"(?P<text>.*?)(?:^|(?<=\s))\((?P<id>\S+)\)\s*", re.DOTALL)  # sclite: text (id)
+FEWEST_NUMBERED = 3  # lines: two that begin with different numbers are rather texts
 _LIKE_AN_ID = re.compile(r"(?![0-9]+$)[!-,./:-^`-~]*[0-9_-][!-~]*")  # ASCII with a digit, dash or underscore: words rarely look like this
 
 
@@ -59,9 +60,8 @@ class TextFormat(NbestFormat):
         """Return (id, text) of each line."""
         ways = [] if self.by == "order" else keyed(lines)
         found = next((way for way in ways if self.by == "id" or like_ids(way)), None)
-        if found is None and self.by is None and ways and numbered_last(lines, ways[0]):
-            message = f"every line ends in a number in parentheses, such as ({ways[0][0][0]}), which may be an id or a word"
-            raise InputError(f"{message}: say --format {self.name}:id or --format {self.name}:order", path=path)
+        if found is None and self.by is None and (numbers := doubtful_numbers(lines, ways)):
+            raise InputError(f"{numbers}: say --format {self.name}:id or --format {self.name}:order", path=path)
         if found is None and self.by == "id":
             raise InputError("not every line carries an id: expected 'id text' or 'text (id)'", path=path)
         if found is None:
@@ -100,12 +100,20 @@ def like_ids(keyed_lines: Sequence[tuple[str, str]]) -> bool:
     return 1 < len(names) == len(keyed_lines) and all(map(_LIKE_AN_ID.fullmatch, names)) and any(text for _, text in keyed_lines)
 
 
-def numbered_last(lines: Sequence[str], keyed_lines: Sequence[tuple[str, str]]) -> bool:
-    """Return whether each line ends in a number of its own in parentheses, ``text (1)``, so that it may be an id or a word."""
-    names = {name for name, _ in keyed_lines}
-    if not 1 < len(names) == len(keyed_lines) or not all(name.isascii() and name.isdecimal() for name in names):
-        return False
-    return all(line.rstrip().endswith(f"({name})") for line, (name, _) in zip(lines, keyed_lines, strict=True))
+def doubtful_numbers(lines: Sequence[str], ways: Sequence[Sequence[tuple[str, str]]]) -> str | None:
+    """Return a clause on lines that each have a number of their own, ``text (1)`` or ``1 text``, which may be an id or a word; else None.
+
+    ``ways``: as ``keyed`` returns them. A number that begins a line is a word if some lines have nothing else, or if there are few.
+    """
+    for keyed_lines in ways:
+        names = {name for name, _ in keyed_lines}
+        if not 1 < len(names) == len(keyed_lines) or not all(name.isascii() and name.isdecimal() for name in names):
+            continue
+        if all(line.rstrip().endswith(f"({name})") for line, (name, _) in zip(lines, keyed_lines, strict=True)):
+            return f"every line ends in a number in parentheses, such as ({keyed_lines[0][0]}), which may be an id or a word"
+        if len(keyed_lines) >= FEWEST_NUMBERED and all(text for _, text in keyed_lines):
+            return f"every line begins with another number, such as {keyed_lines[0][0]}, which may be an id or a word"
+    return None
 
 
 def repeated(names: Sequence[str]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain, groupby
 from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
@@ -27,12 +27,14 @@ class Batch:
         shared: members that all utterances share.
         returned: number of texts per utterance, if they follow each other in a flat list; else 0.
         nested: members of a flat batch that have one value per utterance in the file, too, such as lists of references.
+        texts: of a flat batch with an id for each text, the member with the texts; else empty.
     """
 
     per_list: dict[str, list[Any]]
     shared: dict[str, Any]
     returned: int = 0
     nested: frozenset[str] = frozenset()
+    texts: str = ""
 
     @staticmethod
     def of(value: Any) -> Batch | None:
@@ -41,6 +43,9 @@ class Batch:
         for key in keys.HYPOTHESES:
             texts = value.get(key)
             if isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts):
+                ids = value.get("ids")
+                if isinstance(ids, list) and len(ids) == len(texts) > 1:
+                    return _by_ids(value, key, ids)
                 returned = next((value[name] for name in keys.RETURNED if isinstance(value.get(name), int)), len(texts))
                 return _flat_batch(value, len(texts), returned) if 0 < returned < len(texts) and len(texts) % returned == 0 else None
             if isinstance(texts, list) and texts and all(isinstance(text, list) and layout_of(text) for text in texts):
@@ -55,7 +60,8 @@ class Batch:
         for members in zip(*self.per_list.values(), strict=True):
             value = dict(zip(self.per_list, members, strict=True)) | self.shared
             if "ids" in self.per_list:
-                value["id"] = value.pop("ids")
+                ids = value.pop("ids")
+                value["id"] = ids[0] if self.texts else ids
             yield Item(None, "", dumped(value, allow_nan=True), value, line)
 
     def document(self, utterances: list[dict[str, Any]]) -> dict[str, Any]:
@@ -63,12 +69,23 @@ class Batch:
         known = {*self.per_list, *self.shared, "id"}
         added = dict.fromkeys(key for utterance in utterances for key in utterance if key not in known)
         columns = {key: [utterance.get("id" if key == "ids" else key) for utterance in utterances] for key in [*self.per_list, *added]}
-        if self.returned:
+        if self.texts:
+            columns["ids"] = [name for name, utterance in zip(columns["ids"], utterances, strict=True) for _ in utterance[self.texts]]
+        if self.returned or self.texts:
             for key, column in columns.items():
                 parts = [part for part in column if isinstance(part, list) and key not in self.nested]
                 if len(parts) == len(column):
                     columns[key] = list(chain(*parts))
         return columns | self.shared
+
+
+def _by_ids(value: dict[str, Any], texts: str, ids: list[Any]) -> Batch:
+    """Return the batch of texts that follow each other in a flat list, with the id of its utterance for each."""
+    ends = list(accumulate(len(list(run)) for _, run in groupby(ids)))
+    parts = list(zip([0, *ends[:-1]], ends, strict=True))
+    columns = {key: column for key, column in value.items() if isinstance(column, list) and len(column) == len(ids)}
+    per_list = {key: [column[begin:end] for begin, end in parts] for key, column in columns.items()}
+    return Batch(per_list, {key: shared for key, shared in value.items() if key not in per_list}, texts=texts)
 
 
 def _flat_batch(value: dict[str, Any], size: int, returned: int) -> Batch:

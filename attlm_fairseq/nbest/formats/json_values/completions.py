@@ -40,6 +40,11 @@ def token_logprobs(value: Any) -> list[tuple[Steps, float]]:
     return [*found] if all(is_number(number) for _, number in found) else []
 
 
+def has_no_tokens(value: Any) -> bool:
+    """Return whether a value is the log-probabilities of a text without tokens."""
+    return value == [] or (isinstance(value, dict) and value.get("token_logprobs", value.get("content")) == [])
+
+
 def response_of_batch(text: str, value: Mapping[str, Any], path: str, line: int) -> str:
     """Return the text of the response in a line of a batch, with the id of the request.
 

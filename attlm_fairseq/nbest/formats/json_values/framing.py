@@ -91,7 +91,12 @@ def _wrapping_key(value: dict[str, Any]) -> str | None:
 
 
 def wrapping_keys(value: dict[str, Any]) -> tuple[str, ...]:
-    """Return the keys that lead to the utterances of a document, one or two (Amazon's results.segments); none if it has none."""
+    """Return the keys that lead to the utterances of a document, one or two (Amazon's results.segments); none if it has none.
+
+    Several objects with hypotheses are utterances by id, whatever their names.
+    """
+    if len(value) > 1 and all(isinstance(member, dict) and layout_of(member) is not None for member in value.values()):
+        return ()
     for key in keys.UTTERANCES:
         found = value.get(key)
         if isinstance(found, dict) and not _is_by_id(found) and (inner := _wrapping_key(found)) is not None:

@@ -5,13 +5,15 @@ Documented in ``docs/formats.md``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from attlm_fairseq.errors import quoted
 from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
-from attlm_fairseq.nbest.formats.hypothesis_scores import At, ScoreReader, named_numbers, require_scores_of_all
+from attlm_fairseq.nbest.formats.hypothesis_scores import At, ScoreReader, is_fraction, named_numbers, require_scores_of_all
 from attlm_fairseq.nbest.formats.json_values.layouts import (
     Layout,
     are_texts,
@@ -73,6 +75,10 @@ class Reader:
             and len(several := lists_like_hypotheses(value)) > 1
         ):
             raise place.error(f"has several lists of hypotheses, {' and '.join(several)}: give one the name hyps, and leave the others out")
+        pairs = [found for found in layout.hypotheses if isinstance(found, list) and len(found) == 2 and are_texts(found)]
+        if len(pairs) == len(layout.hypotheses) and all(is_fraction(number) for _, number in pairs):
+            steps = (0, 1) if layout.container is None else (layout.container, 0, 1)
+            raise place.error(f"is {quoted(json.dumps(pairs[0][1]))}: expected a score without quotes", *steps)
         whole = value if isinstance(value, dict) else {}
         require_scores_of_all(whole, layout, place, self.scores.counts)
         hypotheses, extras = self._hypotheses(layout, whole, place)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats import keys
@@ -53,11 +53,15 @@ def guessed_header(head: str) -> tuple[str, str, str] | None:
 
 def lead_of(text: str) -> int:
     """Return where the header begins: after blank lines, and Excel's line of the separator."""
-    start = len(text) - len(text.lstrip("\r\n"))
+    start = blank_lines(text)
     separator = SEPARATOR.match(text, start)
-    if separator is None:
-        return start
-    return len(text) - len(text[separator.end() :].lstrip("\r\n"))
+    return start if separator is None else blank_lines(text, start=separator.end())
+
+
+def blank_lines(text: str, delimiter: str = "\t", start: int = 0) -> int:
+    """Return where the lines end that have nothing but white space and delimiters, with which a text begins."""
+    found = re.compile(rf"(?:[ \t\r{re.escape(delimiter)}]*\n)*").match(text, start)
+    return found.end() if found else start
 
 
 def names_read_of(file: FileText) -> list[str]:
@@ -76,7 +80,10 @@ def fields_of(line: str, delimiter: str) -> list[str]:
 
 
 def rows_of(source: TextSource, file: FileText, delimiter: str) -> Iterator[Row]:
-    """Yield the rows of a table with their own text: a quoted field may hold line breaks. Blank lines go before the next row."""
+    """Yield the rows of a table with their own text: a quoted field may hold line breaks. Blank lines go before the next row.
+
+    So do rows of delimiters alone, as Excel leaves them.
+    """
     taken: list[tuple[int, str]] = []
 
     def lines() -> Iterator[str]:
@@ -98,7 +105,7 @@ def rows_of(source: TextSource, file: FileText, delimiter: str) -> Iterator[Row]
             found = f"a quote opens here and is closed on line {taken[-1][0]}: expected one line per row; {_QUOTING}"
             raise InputError(found, path=source.name, line=taken[0][0])
         raw = "".join(line for _, line in taken)
-        is_blank = not fields or (delimiter == "\t" and not raw.strip(" \t\r\n"))  # of tabs alone, as in tables without a header
+        is_blank = not fields or not raw.strip(f" \t\r\n{delimiter}")
         if not is_blank:
             yield Row(fields, raw, before, taken[0][0])
         before = before + raw if is_blank else ""
@@ -132,6 +139,10 @@ def lists_of_rows(rows: Iterator[Row], columns: Columns, file: FileText, path: s
             reader.tell_of_measurement(columns.names[place])
     for name, of_list in itertools.chain(first_groups, groups):
         first, found_any = of_list[0], True
+        if not name.strip():
+            raise InputError(
+                f"the column {quoted(columns.names[columns.id])} is blank: expected an id in every row", path=path, line=first.line
+            )
         if not seen.add(name):
             raise InputError(f"the list of id {name} continues here after other ids: put its rows together", path=path, line=first.line)
         columns.decide([row.fields for row in of_list], path)

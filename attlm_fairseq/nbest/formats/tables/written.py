@@ -13,7 +13,7 @@ from attlm_fairseq.nbest.formats.number_texts import is_written_number
 from attlm_fairseq.nbest.formats.own_text import added_scores, is_own
 from attlm_fairseq.nbest.formats.score_names import TOTAL, fresh_names
 from attlm_fairseq.nbest.formats.tables.columns import Columns, compared_name
-from attlm_fairseq.nbest.formats.tables.rows import lead_of, names_read_of, split_row
+from attlm_fairseq.nbest.formats.tables.rows import blank_lines, lead_of, names_read_of, split_row
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import HypothesisText, ListText
 
@@ -118,8 +118,8 @@ class WrittenTable:
         """Return the line of a hypothesis as read. In a table without a header its rank is the new one: others would be read as scores."""
         if self.rank is None or place == text.place:
             return text.own
-        before, line = text.own[: -len(text.own.lstrip("\r\n"))], text.own.lstrip("\r\n")
-        body, end = split_end(line)
+        start = blank_lines(text.own)
+        before, (body, end) = text.own[:start], split_end(text.own[start:])
         fields = body.split("\t")
         fields[self.rank] = str(int(float(fields[self.rank])) - text.place + place)  # what ranks count from stays
         return before + "\t".join(fields) + end
@@ -128,6 +128,8 @@ class WrittenTable:
         """Return id, text, reference and scores of a hypothesis that was not read from this table."""
         if not self.is_new:
             return self._fields_like_others(nbest, hypothesis)
+        if not nbest.id.strip():
+            raise nbest.error(f"the id {nbest.id!r} is blank: a table needs one in every row; write jsonl instead")
         if len(nbest.references) > 1:
             raise nbest.error(f"list {nbest.id} has {len(nbest.references)} references: a table has one column for them")
         texts = [nbest.id, hypothesis.text, *(nbest.references or ("",)), *([nbest.source or ""] if self.has_source else [])]
@@ -163,7 +165,8 @@ class WrittenTable:
         """Return the fields of a row, whose text may begin with blank lines."""
         if not self.quotes:
             return split_row(split_end(raw)[0].rpartition("\n")[2])
-        return next(row for row in csv.reader(io.StringIO(raw, newline=""), delimiter=self.delimiter, strict=True) if row)
+        row = raw[blank_lines(raw, self.delimiter) :]
+        return next(csv.reader(io.StringIO(row, newline=""), delimiter=self.delimiter, strict=True))
 
 
 def _cells(scores: Mapping[str, float], names: Iterable[str]) -> list[str]:

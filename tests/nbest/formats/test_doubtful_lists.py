@@ -1,0 +1,158 @@
+"""Files that could be read in two ways: the right one, or one line that says what to give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_runs import refused, run
+
+import attlm_fairseq as attlm
+from attlm_fairseq.errors import InputError
+
+
+def wer(lists: str, *options: str) -> float:
+    return json.loads(run("eval", lists, *options, "--json").stdout)["systems"][0]["score"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def write(**files: str) -> None:
+    for name, text in files.items():
+        Path(name).write_text(text)
+
+
+LISTS = "".join(json.dumps({"id": f"utt{place}", "hyps": [text, "x"]}) + "\n" for place, text in enumerate(("a b", "c d", "e f")))
+
+
+def test_numbers_that_begin_all_lines_may_be_ids():
+    write(hyp="001 a b\n002 c d\n003 e f\n", ref="001 a x\n002 c d\n003 e f\n", lists=LISTS)
+    assert "every line begins with another number, such as 001, which may be an id or a word" in refused("eval", "hyp", "--refs", "ref")
+    assert wer("hyp", "--format", "text:id", "--refs", "ref") == pytest.approx(100 / 6, abs=1e-3)
+    assert wer("hyp", "--format", "text:order", "--refs", "ref", "--refs-by", "order") == pytest.approx(100 / 9, abs=1e-3)
+    assert "its lines carry ids such as '001', which no list has" in refused("eval", "lists", "--refs", "ref")
+
+
+def test_ids_before_a_tab_may_have_spaces():
+    ids = [f"my file {place}.wav" for place in range(3)]
+    lists = [{"id": name, "hyps": [text, "x"]} for name, text in zip(ids, ("a b", "c d", "e f"), strict=True)]
+    write(lists="".join(json.dumps(item) + "\n" for item in lists), ref="".join(f"{ids[i]}\t{'ace'[i]} {'bdf'[i]}\n" for i in (2, 0, 1)))
+    assert wer("lists", "--refs", "ref") == 0
+    write(other=LISTS)
+    assert "which no list has" in refused("eval", "other", "--refs", "ref")
+
+
+def test_texts_and_references_without_ids_are_of_one_utterance_or_of_several():
+    values = {"hyps": ["a b", "c d", "e f"], "refs": ["a b", "c x", "e f"]}
+    write(bare=json.dumps(values), each=json.dumps(values | {"ids": [7, 8, 9]}), one=json.dumps(values | {"id": "u1"}))
+    assert "3 texts under 'hyps' and 3 references under 'refs': add 'ids'" in refused("eval", "bare")
+    assert wer("each") == pytest.approx(100 / 6, abs=1e-3)
+    assert wer("one") == 0
+
+
+def test_ids_of_each_text_divide_a_flat_list():
+    values = {"ids": ["a", "a", "b", "c", "c"], "texts": ["x", "y", "z", "v", "w"], "scores": [-1, -2, -3, -4, -5.5]}
+    write(flat=json.dumps(values))
+    assert [(nbest.id, [one.text for one in nbest.hypotheses]) for nbest in attlm.read_nbest("flat")] == [
+        ("a", ["x", "y"]),
+        ("b", ["z"]),
+        ("c", ["v", "w"]),
+    ]
+    assert run("rescore", "flat", "--weight", "score=0").stdout == json.dumps(values)
+    reordered = json.loads(run("rescore", "flat", "--weight", "score=-1").stdout)
+    assert reordered == {
+        "ids": ["a", "a", "b", "c", "c"],
+        "texts": ["y", "x", "z", "w", "v"],
+        "scores": [-2, -1, -3, -5.5, -4],
+        "total_score": [2, 1, 3, 5.5, 4],
+    }
+
+
+@pytest.mark.parametrize("name", ["data", "results", "segments"])
+def test_utterances_may_be_called_like_what_holds_utterances(name):
+    lists = [attlm.NbestList(called, [attlm.Hypothesis("a b", rank=1), attlm.Hypothesis("c", rank=2)]) for called in (name, "b", "items")]
+    attlm.write_nbest(lists, "all.json")
+    assert [nbest.id for nbest in attlm.read_nbest("all.json")] == [name, "b", "items"]
+
+
+def test_ids_of_references_may_be_positions():
+    write(lists="".join(json.dumps({"id": str(i), "hyps": [text, "x"]}) + "\n" for i, text in enumerate(("1 2", "0 1", "5"))))
+    write(part=json.dumps({"0": "1 2", "1": "0 1"}), other=LISTS, whole=json.dumps({"0": "a b", "1": "c d", "2": "e f"}))
+    assert wer("lists", "--refs", "part", "--partial-refs") == 0
+    assert wer("lists", "--refs", "whole", "--refs-by", "id") > 0
+    assert wer("other", "--refs", "whole") == 0  # the numbers of the rows
+
+
+def test_an_id_that_is_twice_among_references_is_told():
+    references = [{"id": name, "hyps": [{"text": text}], "ref": text} for name, text in (("utt0", "a"), ("utt0", "b"), ("utt1", "c"))]
+    write(lists=LISTS, refs="".join(json.dumps(item) + "\n" for item in references))
+    assert "refs: the id 'utt0' is there 2 times" in refused("eval", "lists", "--refs", "refs")
+
+
+TABLE = "id\thyp\tscore\nu1\ta b\t-1\nu1\ta c\t-2\nu2\tx\t-1\n"
+
+
+def test_rows_of_tabs_change_nothing():
+    head, first, second, last = TABLE.splitlines(keepends=True)
+    for text in (f"{head}{first}\t\t\n{second}{last}", f"\t\t\n{TABLE}", f" \n{TABLE}", TABLE + "\t\t\n"):
+        write(table=text)
+        found = run("rescore", "table", "--weight", "score=-1").stdout
+        rows = [line for line in found.splitlines() if line.strip()]
+        assert rows == ["id\thyp\tscore\ttotal", "u1\ta c\t-2\t2.0", "u1\ta b\t-1\t1.0", "u2\tx\t-1\t1.0"]
+
+
+def test_rows_of_commas_are_blank_and_an_id_alone_may_not_be():
+    write(table="id,hyp,score\nu1,a,-1\nu1,b,-2\n,,\n,,\n", merged="id,hyp,score\nu1,a,-1\n,b,-2\n")
+    assert run("rescore", "table", "--weight", "score=-1").stdout == "id,hyp,score,total\nu1,b,-2,2.0\nu1,a,-1,1.0\n,,\n,,\n"
+    assert "merged:3: the column 'id' is blank: expected an id in every row" in refused("rescore", "merged", "--weight", "score=1")
+
+
+def test_the_id_of_the_utterance_comes_before_that_of_the_row():
+    write(table="id,utt_id,hyp,score\n0,u1,a b,-1\n1,u1,a c,-2\n2,u2,x,-1\n")
+    assert [(nbest.id, len(nbest.hypotheses)) for nbest in attlm.read_nbest("table")] == [("u1", 2), ("u2", 1)]
+
+
+def test_scores_in_quotes_are_no_words():
+    second = '{"id": "u2", "beams": [["x", "y"]]}\n'
+    write(beams='{"id": "u1", "beams": [["a b", "-1.2"], ["a c", "-1.3"]]}\n' + second)
+    write(words='{"id": "u1", "beams": [["a", "b"], ["a", "-1.3"]]}\n' + second)
+    assert "beams[0][1] is '\"-1.2\"': expected a score without quotes" in refused("rescore", "beams", "--weight", "score=1")
+    assert [one.text for one in attlm.read_nbest("words")[0].hypotheses] == ["a b", "a -1.3"]
+
+
+@pytest.mark.parametrize("odd", ["-inf", "nan", "-2"])
+def test_nemo_lists_with_an_odd_score_need_a_beam_size_all_the_same(odd):
+    write(nemo=f"a b\t-1.2\na c\t{odd}\n")
+    assert "--format nemo:K" in refused("rescore", "nemo", "--weight", "score=1")
+
+
+def test_silence_has_the_sum_over_no_tokens():
+    hyps = [{"text": "", "ys_log_probs": []}, {"text": "a", "ys_log_probs": [-0.5, -1]}]
+    write(lists=json.dumps({"id": "u1", "hyps": hyps}) + "\n")
+    assert [one.scores for one in attlm.read_nbest("lists")[0].hypotheses] == [{"logprob": 0.0}, {"logprob": -1.5}]
+
+
+def test_srilm_needs_the_lm_score_of_all_or_none():
+    lists = [[("a b", {"acoustic": -1.0, "lm": -2.0}), ("a", {"acoustic": -1.5})]]
+    with pytest.raises(InputError, match="hypothesis 2 has no score 'lm', which others of the list have"):
+        attlm.convert(lists, "out", "srilm")
+
+
+def test_scores_by_number_are_no_sequence_of_scores():
+    with pytest.raises(InputError, match=r"scores 'qe': found \{0: -5.0, 1: -7.0\}, expected a file or numbers"):
+        attlm.convert([["a", "b"]], "out.jsonl", "jsonl", scores={"qe": {0: -5.0, 1: -7.0}})
+
+
+def test_beams_by_name_are_refused_and_objects_have_their_scores():
+    class Beam:
+        def __init__(self, text: str, logit_score: float, lm_score: float) -> None:
+            self.text, self.logit_score, self.lm_score = text, logit_score, lm_score
+
+    with pytest.raises(InputError, match="from_beams: found a dict: expected a list with one result per utterance"):
+        attlm.from_beams({"u1": [("a", -1.0)]})
+    [nbest] = attlm.from_beams([[Beam("a", -1.0, -0.5), Beam("b", -2.0, -1.0)]])
+    assert [one.scores for one in nbest.hypotheses] == [{"logit_score": -1.0, "score": -0.5}, {"logit_score": -2.0, "score": -1.0}]
