@@ -168,7 +168,7 @@ class ScoreReader:
 
     def _tell_of_unread(self, key: str, found: Any) -> None:
         """Tell of a member that is not read as a score although its name is like those of scores."""
-        if keys.of_header(key) in keys.MEASUREMENTS:
+        if keys.is_measurement(key):
             self.tell_of_measurement(key)
         elif isinstance(found, str) and key not in _TEXTS and keys.is_score(key) and is_fraction(found):
             self.notes.add(f"{quoted(key)} of a hypothesis is a number in quotes: it is not read as a score; write scores without quotes")

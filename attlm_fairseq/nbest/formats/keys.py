@@ -89,6 +89,8 @@ COSTS = frozenset(("cost", "nll", "loss", "neg_logprob", "neg_log_prob", "negati
 _SCORE_LIKE = re.compile(r"score|prob|cost|nll|loss|likelihood|confidence")
 # a list of numbers of such a name may have one for each word, token, .. of one text
 _OF_PARTS = re.compile(r"word|token|char|letter|piece|phone|frame|step|segment|lang|speech|transition|positional")
+# names of the same with more words, but for those of what is predicted without the reference
+_MEASURED = re.compile(r"(?!pred|est|exp|qe)(?:.*_)?(?:wer|cer|ter|bleu|chrf|errors?|edit_distance)(?:_(?:percent|rate|count))?")
 _SQUASHED_NOT_SCORES = frozenset(name.replace("_", "").lower() for name in NOT_SCORES)  # numTokens, WER
 _COUNTER = re.compile(r"(?:unnamed:_?\d+)?|(?:.+_)?(?:idx|index|id|no|nr|row)|#")  # without a name: the index of pandas' to_csv
 COUNTED_LISTS = 10  # by so many lists at the beginning of a file it is decided which numbers count the hypotheses
@@ -150,10 +152,16 @@ def is_reference(key: str, container: str | None, others: Container[str]) -> boo
     return container == "input" if key == "output" else key != "text" or any(name in others for name in MANIFEST)
 
 
+def is_measurement(key: str) -> bool:
+    """Return whether a number of this name, in any case, was probably measured against the reference, which no weight may know."""
+    spelled = of_header(key)
+    return spelled in MEASUREMENTS or _MEASURED.fullmatch(spelled) is not None
+
+
 def is_score(key: str) -> bool:
     """Return whether a number of this name, in any case, is a score of its hypothesis."""
     squashed = of_header(key).replace("_", "")
-    return squashed not in _SQUASHED_NOT_SCORES and not _TIME.fullmatch(squashed)
+    return squashed not in _SQUASHED_NOT_SCORES and not _TIME.fullmatch(squashed) and not is_measurement(key)
 
 
 def is_score_column(key: str) -> bool:

@@ -52,7 +52,7 @@ class MlmFormat(NbestFormat):
             nbest = _nbest_list(item, source.name)
             nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses), extras=_extras(item.value, nbest))
             for name in nbest.verbatim.extras:
-                if keys.of_header(name) in keys.MEASUREMENTS:
+                if keys.is_measurement(name):
                     reader.tell_of_measurement(name)
             yield nbest
 

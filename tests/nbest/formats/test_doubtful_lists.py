@@ -156,3 +156,13 @@ def test_beams_by_name_are_refused_and_objects_have_their_scores():
         attlm.from_beams({"u1": [("a", -1.0)]})
     [nbest] = attlm.from_beams([[Beam("a", -1.0, -0.5), Beam("b", -2.0, -1.0)]])
     assert [one.scores for one in nbest.hypotheses] == [{"logit_score": -1.0, "score": -0.5}, {"logit_score": -2.0, "score": -1.0}]
+
+
+@pytest.mark.parametrize("name", ["hyp_wer", "wer_percent", "edit_distance", "num_errors", "Sentence BLEU"])
+def test_what_was_measured_against_the_reference_is_no_score(name):
+    write(table=f"id,hyp,am,{name}\nu1,a,-1,0.5\nu1,b,-2,0\n")
+    told = run("rescore", "table", "--weight", "am=1").stderr
+    assert f"'{name}' of a hypothesis is taken for a measurement against the reference" in told
+    assert [one.scores for one in attlm.read_nbest("table")[0].hypotheses] == [{"am": -1.0}, {"am": -2.0}]
+    write(predicted="id,hyp,predicted_wer\nu1,a,0.5\nu1,b,0\n")
+    assert attlm.read_nbest("predicted")[0].hypotheses[0].scores == {"predicted_wer": 0.5}

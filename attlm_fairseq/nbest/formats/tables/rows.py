@@ -135,7 +135,7 @@ def lists_of_rows(rows: Iterator[Row], columns: Columns, file: FileText, path: s
     columns.set_apart_reference(first_rows, path)
     columns.set_apart_source(first_rows)
     for place in columns.undecided:
-        if columns.spelled[place] in keys.MEASUREMENTS:
+        if keys.is_measurement(columns.spelled[place]):
             reader.tell_of_measurement(columns.names[place])
     for name, of_list in itertools.chain(first_groups, groups):
         first, found_any = of_list[0], True
