@@ -51,6 +51,7 @@ class TrainedModel:
     task: Mapping[str, Any] = field(default_factory=dict)
 
 
+@torch.inference_mode(False)  # dynamic evaluation needs gradients, also in a program that loads within inference mode
 def load_model(
     path: Path, dictionary: Path | None = None, device: str = "cpu", content: Any = None, *, any_start: bool = False
 ) -> TrainedModel:

@@ -96,8 +96,9 @@ def _loading(load: Any) -> Any:
         if extra_state is None or not hasattr(trainer.task, "set_average"):
             return extra_state, epoch_itr
         saved = extra_state.get(type(trainer.task).__name__, {})
-        if cfg.reset_dataloader and not cfg.reset_optimizer:
+        if cfg.reset_dataloader and not cfg.reset_optimizer:  # fairseq then gives the task nothing
             trainer.task.set_average(saved)
+            trainer.task.set_patience(saved)
         if changed := changes(saved.get("judged_by", {}), trainer.task.judged_by):
             logger.warning(f"the checkpoint was written {changed}: the next validation counts as the best so far")
             vars(fairseq.checkpoint_utils.save_checkpoint).pop("best", None)

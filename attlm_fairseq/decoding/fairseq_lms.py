@@ -29,6 +29,7 @@ from attlm_fairseq.decoding.stateful_lm import StatefulLM
 from attlm_fairseq.decoding.vocabulary_map import SAME_UNITS, fit_vocabulary
 from attlm_fairseq.errors import InputError, NoDictionaryError
 from attlm_fairseq.modules.families import family_of
+from attlm_fairseq.modules.kernels.torch_settings import full_float32
 from attlm_fairseq.scoring.ngrams.kenlm import KenLM
 
 
@@ -74,6 +75,7 @@ class FairseqLM:
         return torch.empty(rows, 0, dtype=torch.long), {}
 
     @torch.inference_mode()
+    @full_float32()
     def step(self, states: tuple[Tensor, dict], tokens: Tensor) -> tuple[Tensor, tuple[Tensor, dict]]:
         prefix, incremental = states
         device = next(self.model.parameters()).device

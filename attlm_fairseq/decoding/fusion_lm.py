@@ -88,6 +88,8 @@ class FusionLM:
             self.fusion.start() if state is None else self.fusion.score(state, token)[1]
             for state, token in zip(states, tokens.tolist(), strict=True)
         )
+        if not after:
+            return torch.empty(0, len(self.vocabulary), device=tokens.device), after
         distinct = {state: row for row, state in enumerate(dict.fromkeys(after))}
         scores = torch.from_numpy(np.stack(self._scores(list(distinct))))
         return scores[[distinct[state] for state in after]].to(tokens.device), after

@@ -22,6 +22,7 @@ from attlm_fairseq.decoding.doubts import warn_of_subword_lm, warn_of_unknown, w
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State, load_stateful_lm, require_log_linear
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files.folders import remove
 from attlm_fairseq.forks import one_thread_in_forks
 from attlm_fairseq.numeric import LN_10, is_number
 
@@ -146,8 +147,13 @@ class PyctcdecodeLM(AbstractLanguageModel):
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise InputError("is not empty; name a new folder", path=folder)
-        for number, lm in enumerate(self.lms.lms):
-            lm.save(folder / LM.format(number))
+        try:
+            for number, lm in enumerate(self.lms.lms):
+                lm.save(folder / LM.format(number))
+        except BaseException:
+            for place in folder.iterdir():  # so that the same call can be made again
+                remove(place)
+            raise
         attributes = self.params | {"score_empty_word": self.score_empty_word, "order": self.order, "weights": self.lms.weights}
         attributes["precisions"] = [lm.lm.precision if isinstance(lm, StatefulNeuralLM) else None for lm in self.lms.lms]
         (folder / UNIGRAMS).write_text("".join(f"{word}\n" for word in self._sorted), encoding="utf-8")

@@ -40,7 +40,7 @@ class MappedLM:
         unknown = self.ids == UNK
         self.missing = int(unknown.sum()) - 1
         """The number of symbols of the vocabulary that the LM lacks."""
-        self.share = unknown * math.log(self.missing + 1)
+        self.share = unknown.float() * math.log(self.missing + 1)
 
     def start(self, rows: int = 1) -> Any:
         return self.lm.start(rows)

@@ -124,8 +124,8 @@ class TranslationDecoder(IncrementalDecoder):
         last = encoder_out[1][-1]  # top layer, (B, D)
         empty = self.model.initial_state(len(last))
         parts = iter(torch.tanh(self.bridge(last)).split(self.bridge_sizes, dim=1))
-        # a mask of slots stays as it is
-        recurrent = tuple(next(parts).view_as(like) if like.is_floating_point() else like for like in empty.recurrent)
+        # a mask of slots stays as it is; autocast would round the state
+        recurrent = tuple(next(parts).view_as(like).to(like.dtype) if like.is_floating_point() else like for like in empty.recurrent)
         if isinstance(self.model.recurrence, WeightedAverage):
             # the decoder's own first state has no effect, but a gradient of 0, without which training on several GPUs would stop;
             # the others are sums over words: before the first word they are empty

@@ -125,11 +125,15 @@ class TrainedTask(FairseqTask):
 
     def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
         """Go on where ``get_checkpoint_dict`` was called. A new optimizer begins a new average, from the weights in the checkpoint."""
-        forgotten = self.cfg.reset_meters or self.cfg.reset_optimizer  # as fairseq forgets the best validation
-        if not forgotten and not changes(saved.get("judged_by", {}), self.judged_by):
-            load_patience_dict(saved.get("patience", {}))
+        self.set_patience(saved)
         if not self.cfg.reset_optimizer:
             self.set_average(saved)
+
+    def set_patience(self, saved: dict[str, Any]) -> None:
+        """Let ``--patience`` go on, from what ``get_checkpoint_dict`` returned, unless fairseq forgets the best validation."""
+        forgotten = self.cfg.reset_meters or self.cfg.reset_optimizer
+        if not forgotten and not changes(saved.get("judged_by", {}), self.judged_by):
+            load_patience_dict(saved.get("patience", {}))
 
     def set_average(self, saved: dict[str, Any]) -> None:
         """Go on with the average of a checkpoint, and with the latest weights, from what ``get_checkpoint_dict`` returned."""

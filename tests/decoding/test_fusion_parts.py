@@ -62,6 +62,9 @@ def test_kenlm_steps_are_kenlms_own_scores(kenlm):
         assert by_steps(steps, tokens) == pytest.approx(expected.log_probs, abs=1e-5)
         assert ngram.sequence([*tokens, EOS]) == pytest.approx(expected.log_probs, abs=1e-9)
     assert ngram.missing == 2
+    scores, states = steps.step((), torch.empty(0, dtype=torch.long))
+    assert (scores.shape, states) == ((0, len(VOCABULARY)), ())
+    assert kenlm.log_probs([], ["a", "b"]).shape == (0, 2)
 
 
 def test_scores_of_all_tokens_are_those_of_each(kenlm, neural):

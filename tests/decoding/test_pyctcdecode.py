@@ -252,6 +252,13 @@ def test_a_folder_brings_the_language_models_back(neural, arpa, tmp_path):
     rounded = StatefulNeuralLM.load(write_checkpoint(tmp_path / "lm.pt", WORDS), precision="int8")
     PyctcdecodeLM(LogLinearLM([rounded, KenLM(arpa)])).save_to_dir(tmp_path / "rounded")
     assert PyctcdecodeLM.load_from_dir(tmp_path / "rounded").lms.lms[0].lm.precision == "int8"
+    changed = write_trigrams(tmp_path / "changed.arpa", WORDS)
+    pair = PyctcdecodeLM(LogLinearLM([neural, KenLM(changed)]))
+    content = changed.read_text()
+    changed.write_text(content + "\n")
+    for _ in range(2):  # nothing stays of a failed call
+        with pytest.raises(InputError, match="has changed"):
+            pair.save_to_dir(tmp_path / "pair")
     with pytest.raises(InputError, match="LMs of subwords"):
         PyctcdecodeLM(LogLinearLM([neural], segment=[list])).save_to_dir(tmp_path / "other")
     with pytest.raises(InputError, match="cannot hold the sentences before"):

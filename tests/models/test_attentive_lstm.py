@@ -88,6 +88,18 @@ def test_the_key_of_a_first_state_is_its_product():
 
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
+def test_autocast_does_not_round_the_first_state(family):
+    model = make_model(decoder_family=family).float()
+    source, lengths, target = batch()
+    with torch.autocast("cpu", torch.bfloat16):
+        encoded = model.encoder(source, lengths)
+        state, empty = model.decoder.first_state(encoded).recurrent, model.decoder.model.initial_state(2).recurrent
+        assert [part.dtype for part in state] == [part.dtype for part in empty]
+        assert model.decoder(target, encoded)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
 def test_steps_are_the_full_pass_also_when_rows_move(family):
     model = make_model(decoder_family=family)
     source, lengths, target = batch()

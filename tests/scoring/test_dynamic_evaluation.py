@@ -33,6 +33,21 @@ from attlm_fairseq.verbs.fit import _Fitting
 LINES = [["the", "cat", "sat"], ["a", "zebra", "ran"], [], ["the", "cat", "ran"]]
 
 
+@pytest.mark.parametrize("variant", ["plain_lstm_lm", "combined", "lstmn_lm"])
+@pytest.mark.parametrize("mode", [torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)], ids=["inference", "autocast"])
+def test_a_program_may_call_it_in_any_mode(variant, mode, tmp_path):
+    def scores(path, scales) -> list[float]:
+        scorer = AdaptingScorer(NeuralScorer.load([path]), Adaptation(0.02, 0.3, scales))
+        return [score.total for score in scorer.after(LINES[:2]).after(LINES[2:]).score(LINES)]
+
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS, **VARIANTS.get(variant, {"_name": variant}))
+    scales = gradient_scales(NeuralScorer.load([path]), [LINES[2:]])
+    expected = scores(path, scales)
+    with mode():
+        found = scores(path, scales)
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.parametrize("variant", ["plain_lstm_lm", "averaging_lstm_lm", "kvp_lstm_lm", "combined", "adaptive"])
 def test_each_sentence_is_scored_before_it_is_learned(variant, tmp_path):
     """The loop: gradients of the whole forward pass, of the last sentence's events alone, states before it as constants."""

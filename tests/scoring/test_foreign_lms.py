@@ -95,6 +95,18 @@ def test_weights_are_float32_whatever_the_default_dtype(folder, kind, dtype):
     assert scorer.score([["the", "cat", "ran"]]) == [expected]
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", FAIRSEQ)
+def test_a_program_may_load_them_under_autocast(folder, kind, precision):
+    compute = DeviceConfig(precision=precision)
+    expected = load_fairseq_lm(folder / kind / "lm.pt", compute=compute).score(SENTENCES)
+    with torch.autocast("cpu", torch.bfloat16):
+        scorer = load_fairseq_lm(folder / kind / "lm.pt", compute=compute)
+        assert scorer.score(SENTENCES) == expected
+    exact = load_fairseq_lm(folder / kind / "lm.pt").score(SENTENCES)
+    assert [score.total for score in expected] == pytest.approx([score.total for score in exact], rel=0.05)
+
+
 def test_a_decoder_that_cannot_be_stepped_reads_whole_prefixes(folder):
     scorer = load_fairseq_lm(folder / "lstm_lm" / "lm.pt")
     expected = scorer.score(SENTENCES)

@@ -13,6 +13,7 @@ from attlm_fairseq.checkpoints.dictionary_files import find_dictionary
 from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, UNK, Vocabulary, fingerprint
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.hashes import FileHash
+from attlm_fairseq.modules.kernels.torch_settings import full_float32
 from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.foreign_lms.fairseq_models import load_models, read_options, task_option
@@ -29,7 +30,12 @@ class FairseqTokenLM(TokenLM):
     """
 
     def __init__(self, model: Any, path: Path, *, add_bos: bool = False) -> None:
+        from fairseq.modules import AdaptiveInput
+
         self.model = model.eval()
+        for module in model.modules():
+            if isinstance(module, AdaptiveInput):  # it puts products into a float32 tensor
+                module.forward = full_float32()(module.forward)
         self.path = path
         self._hash = FileHash(path)
         self.vocabulary = Vocabulary(model.decoder.dictionary.symbols)
@@ -95,6 +101,7 @@ class FairseqTokenLM(TokenLM):
         return self.model.get_normalized_probs((features.unsqueeze(1), None), log_probs=True)[:, 0]
 
     @torch.inference_mode()
+    @full_float32()
     def _linear_head(self) -> torch.nn.Linear | None:
         """Return the output layer if it is linear and its features are available, as in transformers; else None.
 
@@ -109,6 +116,7 @@ class FairseqTokenLM(TokenLM):
         return head if torch.allclose(head(decoder(prefix, features_only=True)[0]), exact, atol=CLOSE) else None
 
     @torch.inference_mode()
+    @full_float32()
     def _steps_exactly(self) -> bool:
         """Return whether stepping with reordered incremental states gives the same features as reading whole prefixes."""
         from fairseq.models import FairseqIncrementalDecoder

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from attlm_fairseq.errors import InputError, beginning
 from attlm_fairseq.files.hashes import FileHash
+from attlm_fairseq.modules.kernels.torch_settings import full_float32
 from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.foreign_lms.huggingface_files import cached_folder, load_pretrained, model_files
@@ -66,9 +67,12 @@ class HuggingFaceTokenLM(TokenLM):
         arguments = inspect.signature(model.forward).parameters
         self.cache_name = "cache" if "cache" in arguments else "past_key_values"  # the second before transformers 5.24
         self.vocabulary_size = int(text_config.vocab_size)
-        self.head = self._linear_head()
-        self.feature_size = self.vocabulary_size if self.head is None else self.head.in_features
-        self._check_causal()
+        try:
+            self.head = self._linear_head()
+            self.feature_size = self.vocabulary_size if self.head is None else self.head.in_features
+            self._check_causal()
+        except (AttributeError, TypeError, ValueError, IndexError, RuntimeError) as error:
+            raise InputError(f"cannot be scored step by step: {error}", path=self.folder) from None
         self.start += self._prompt_ids()
 
     def encode(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
@@ -116,13 +120,14 @@ class HuggingFaceTokenLM(TokenLM):
         return output.logits[:, -1], getattr(output, self.cache_name)
 
     @torch.inference_mode()
+    @full_float32()
     def _linear_head(self) -> torch.nn.Linear | None:
         """Return the output layer if the logits are exactly its product with the last hidden states; else None.
 
         If None, the logits serve as features.
         """
         head = self.model.get_output_embeddings()
-        tokens = torch.tensor([self.start], device=self.model.device)
+        tokens = torch.tensor([self._some_tokens()], device=self.model.device)
         if not isinstance(head, torch.nn.Linear) or self.model.base_model is self.model:
             return None
         hidden = self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
@@ -153,19 +158,21 @@ class HuggingFaceTokenLM(TokenLM):
             raise InputError(f"{found} with a sentence: shorten it", path=self.folder)
         return ids
 
+    def _some_tokens(self) -> list[int]:
+        """Return three tokens, the start first. The embedding of one may be zero, as that of padding is, and would tell nothing."""
+        return [(self.start[0] + place) % self.vocabulary_size for place in range(3)]
+
     @torch.inference_mode()
+    @full_float32()
     def _check_causal(self) -> None:
         """Raise InputError if stepping with a reordered key-value cache differs from one pass over the texts."""
         device = self.model.device
-        some = [self.start[0], (self.start[0] + 1) % self.vocabulary_size, (self.start[0] + 2) % self.vocabulary_size]
+        some = self._some_tokens()
         texts = torch.tensor([[some[0], some[1], some[2]], [some[0], some[2], some[1]]], device=device)
         whole = self.model(input_ids=texts, use_cache=False).logits.log_softmax(-1)
-        try:
-            first, state = self.read(self.start)
-            _, state = self.step(state, torch.tensor([0, 0], device=device), texts[[1, 0], 1])
-            last, _ = self.step(state, torch.tensor([1, 0], device=device), texts[:, 2])
-        except (AttributeError, TypeError, ValueError) as error:
-            raise InputError(f"cannot be scored step by step: {error}", path=self.folder) from None
+        first, state = self.read(self.start)
+        _, state = self.step(state, torch.tensor([0, 0], device=device), texts[[1, 0], 1])
+        last, _ = self.step(state, torch.tensor([1, 0], device=device), texts[:, 2])
         head = self.head or torch.nn.Identity()
         exact = torch.cat((head(first).log_softmax(-1) - whole[:1, 0], head(last).log_softmax(-1) - whole[:, 2]))
         if not exact.abs().max() < CLOSE:

@@ -8,6 +8,7 @@ from operator import or_
 from typing import Any
 
 from attlm_fairseq.errors import require_words
+from attlm_fairseq.one_at_a_time import CUTTING
 from attlm_fairseq.scoring.foreign_lms.token_lm import Encoded
 from attlm_fairseq.text.symbols import encodable
 
@@ -31,7 +32,8 @@ def encode_words(tokenizer: Any, sentences: Sequence[Sequence[str]]) -> list[Enc
         places = [place for place, text in enumerate(texts) if as_letters == any(token in text for token in special)]
         given = [texts[place] for place in places]
         if given:
-            found = tokenizer(given, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=as_letters)
+            with CUTTING:
+                found = tokenizer(given, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=as_letters)
             cut |= zip(places, zip(found["input_ids"], found["offset_mapping"], strict=True), strict=True)
     unknown = None if tokenizer.unk_token in special else tokenizer.unk_token
     return [_with_unknown(encoded(words, *cut[place], tokenizer.unk_token_id), words, unknown) for place, words in enumerate(sentences)]

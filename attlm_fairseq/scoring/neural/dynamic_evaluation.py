@@ -171,12 +171,13 @@ class AdaptingScorer(Scorer):
             log_probs = lm.averaged([of_model.log_probs for of_model in read])
             walked.scores.append(SentenceScore(tuple(log_probs.tolist()), tuple(token == UNK for token in tokens)))
             walked.features.append(np.concatenate([of_model.features for of_model in read], axis=1)[:, : None if features else 0])
-            if not models:  # those of this LM belong to others, too
-                models = [replace(member, model=copy.deepcopy(member.model)) for member in lm.models]
             if self.carries:  # the state of the weights before the update
                 lm = lm.later([EOS, *tokens], [of_model.state for of_model in read])
-            for place, (member, trained, of_model) in enumerate(zip(models, self.trained.models, read, strict=True)):
-                self.adaptation.update(member.model, trained.model, of_model.gradients, place)
+            with torch.inference_mode(False), torch.no_grad():  # weights of inference mode would have no gradients
+                if not models:  # those of this LM belong to others, too
+                    models = [replace(member, model=copy.deepcopy(member.model)) for member in self.lm.models]
+                for place, (member, trained, of_model) in enumerate(zip(models, self.trained.models, read, strict=True)):
+                    self.adaptation.update(member.model, trained.model, of_model.gradients, place)
             lm = lm.with_models(models)
         if models:
             walked.later = AdaptingScorer(lm, self.adaptation, self.carries, self.trained)

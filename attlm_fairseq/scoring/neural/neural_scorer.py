@@ -296,6 +296,7 @@ class NeuralScorer(Scorer):
         return self._states(self.compute.arithmetic)
 
     @torch.inference_mode()
+    @full_float32()
     def with_models(self, models: Sequence[TrainedModel]) -> NeuralScorer:
         """Return the LM with other models after the same history. The states and what was written to the memory do not change."""
         later = copy.copy(self)

@@ -124,7 +124,7 @@ class KenLM:
         rows = {history: np.array([score(history.state, token, following) for token in tokens]) * LN_10 for history in set(histories)}
         for row in rows.values():
             require_log_prob(row.max(initial=0.0), self.path)
-        return np.stack([rows[history] for history in histories])
+        return np.stack([rows[history] for history in histories]) if rows else np.empty((0, len(tokens)))
 
     def save(self, place: Path) -> None:
         """Copy the file. Raises InputError if it has changed since it was loaded."""

@@ -5,6 +5,7 @@ Shapes: N rows of a batch, T tokens with the end, U distinct prefixes, V vocabul
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -94,7 +95,7 @@ class FairseqTranslation(TranslationModel):
                 encoded = model.encoder.reorder_encoder_out(model.encoder(sources, src_lengths=lengths), rows)
                 output = _outputs(model.decoder, before, encoded, tuple(zip(*first, strict=True)))
                 log_probs = model.get_normalized_probs((output,), log_probs=True)[0]
-                columns.append(log_probs[prefixes.ends, prefixes.tokens].double() + torch.tensor(weight).double().log())
+                columns.append(log_probs[prefixes.ends, prefixes.tokens].double() + (math.log(weight) if weight else -math.inf))
         return prefixes.by_pair(batch, torch.stack(columns).logsumexp(dim=0).tolist())
 
     def searched(self, sentences: Sequence[Sequence[str]], count: int, most_pieces: int) -> list[list[str]]:
