@@ -12,9 +12,10 @@ CUTTING = threading.RLock()
 
 
 def _renewed() -> None:
-    """Let a forked process begin with free locks: a thread that it does not have may have held them."""
+    """Let a forked process begin with locks that no thread holds that it does not have."""
     for lock in (LOADING, CUTTING):
-        lock._at_fork_reinit()  # type: ignore[attr-defined]
+        if not lock._is_owned():  # type: ignore[attr-defined]
+            lock._at_fork_reinit()  # type: ignore[attr-defined]
 
 
 os.register_at_fork(after_in_child=_renewed)

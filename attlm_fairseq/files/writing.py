@@ -68,7 +68,7 @@ def whole_file(path: str) -> Iterator[TextIO]:
             except OSError as error:
                 if error.errno != errno.ENOSPC or error.filename is not None:
                     raise
-                held = f"{error.strerror}, where standard output waits until it is whole: name a file with -o, or a folder in TMPDIR"
+                held = f"{error.strerror}, where standard output waits until it is whole: name a file, or another folder in TMPDIR"
                 raise InputError(held, path=tempfile.gettempdir()) from None
             spool.seek(0)
             sys.stdout.flush()

@@ -121,7 +121,10 @@ def from_beams(beams: Any, ids: Iterable[str] | None = None) -> list[NbestList]:
         return _read(_of_processor(beams), "from_beams", ids)
     require_type("value of beams", beams, Sized, "what the decoder returned")
     beams = list(_sequence("from_beams", beams))
-    one = len(beams) > 0 and (hasattr(beams[0], "_asdict") or (len(beams[0]) > 0 and isinstance(beams[0][0], str)))
+    is_object = len(beams) > 0 and (hasattr(beams[0], "text") or hasattr(beams[0], "_asdict"))
+    if beams and not (is_object or isinstance(beams[0], Sized)):
+        raise _unknown("from_beams", beams[0], "a beam with a text, or the beams of an utterance")
+    one = is_object or (len(beams) > 0 and len(beams[0]) > 0 and isinstance(beams[0][0], str))
     return _read([beams] if one else beams, "from_beams", ids)
 
 

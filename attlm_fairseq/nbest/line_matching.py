@@ -151,8 +151,14 @@ def _why_not(ids: Sequence[str], names: Sequence[str]) -> str:
 
 
 def keyed_of(file: TextFile) -> list[list[tuple[str, str]]]:
-    """Return (id, text) of each line, once for each way in which the file can be read."""
-    return keyed(file.lines) if file.ids is None else [list(zip(file.ids, file.lines, strict=True))]
+    """Return (id, text) of each line, once for each way in which the file can be read. An id with spaces stands before a tab."""
+    if file.ids is not None:
+        return [list(zip(file.ids, file.lines, strict=True))]
+    ways = keyed(file.lines)
+    if all(line.count("\t") == 1 for line in file.lines):
+        parts = [line.partition("\t") for line in file.lines]
+        ways.append([(name.strip(), text.strip()) for name, _, text in parts])
+    return ways
 
 
 def line_number(name: str, file: TextFile) -> int | None:

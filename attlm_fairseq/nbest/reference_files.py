@@ -122,10 +122,6 @@ def _text_lines(path: str, source: TextSource) -> TextFile:
         return found
     if marked := sum(any(map(_SLASH.search, _BRACES.findall(line))) for line in lines):
         note(_of_markup(path, f"{marked} of {len(lines)} lines"))
-    filled = [line for line in lines if line.strip()]
-    names = [line.partition("\t")[0].strip() for line in filled]
-    if filled and all(line.count("\t") == 1 for line in filled) and len(set(filter(None, names))) == len(names):
-        return TextFile(path, [line.partition("\t")[2] for line in filled], names)
     return TextFile(path, lines)
 
 

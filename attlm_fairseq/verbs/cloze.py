@@ -215,11 +215,11 @@ def _weights(run: RunConfig, given: Mapping[str, float]) -> dict[str, float]:
     names = [lm.name for lm in run.scored]
     if strange := [name for name in given if name not in names]:
         raise InputError(f"a weight for {', '.join(strange)}, but the LMs are {', '.join(names)}")
-    if given and not any(given.values()):
-        raise InputError("all weights given are 0: give an LM another one, or no weight at all")
     weights = {name: value for name, value in (run.weights | dict(given)).items() if name in names}
     if weights and (missing := [name for name in names if name not in weights]):
         raise InputError(f"no weight for {', '.join(missing)}: give --weight {missing[0]}=NUMBER, or no weight at all")
+    if given and not any(weights.values()):
+        raise InputError("all weights are 0: give an LM another one, or no weight at all")
     return {name: value for name in names if (value := weights.get(name))}
 
 

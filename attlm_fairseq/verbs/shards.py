@@ -37,8 +37,8 @@ from attlm_fairseq.verbs.rescore import RescoreOutput, rescore_opened
 from attlm_fairseq.verbs.run import open_workers, require_context, require_weights
 
 NAMES_OF_FILES = frozenset({"kenlm", "checkpoint", "dict", "adapt", "text", "source_text"})
-SETTINGS_FILE = ".attlm-settings.json"
 RUNNING = ".attlm-running"  # a folder that the run holds which fills the output
+SETTINGS_FILE = ".attlm-settings.json"
 """In the folder of the outputs; ``find_shards`` leaves it out."""
 
 
@@ -136,6 +136,9 @@ def rescore_shards(
     todo = _unfinished(shards_given, Path(output), run)
     ray = _import_ray()
     Path(output).mkdir(parents=True, exist_ok=True)
+    if not todo:
+        _require_settings(Path(output), _settings_of(run, format))
+        return []
     with own_folder(Path(output) / RUNNING, os.fspath(output)):  # a run of other settings would replace these while there is no output
         _require_settings(Path(output), _settings_of(run, format))
         todo = [shard for shard in todo if not Path(shard["output"]).exists()]

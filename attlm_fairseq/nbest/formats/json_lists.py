@@ -113,7 +113,7 @@ def _require_one(item: Item, path: str) -> None:
         return
     count = len(layout.hypotheses)
     for key in keys.REFERENCES:
-        references = item.value.get(key)
+        references = None if key in (layout.container, *keys.OF_HYPOTHESES_TOO) else item.value.get(key)
         if isinstance(references, list) and len(references) == count > 1 and are_texts(references):
             raise InputError(
                 f"{count} texts under {quoted(layout.container)} and {count} references under {quoted(key)}: add 'ids', a list with the id "

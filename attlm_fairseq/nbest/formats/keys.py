@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 IDS = (
-    *("utt_id", "uttid", "utterance_id"),  # next to one of them, "id" numbers the rows
-    *("id", "utt", "utterance", "utterance_name", "key", "name", "sample_id", "segment_id"),
+    *("id", "utt", "utt_id", "uttid", "utterance", "utterance_id", "utterance_name", "key", "name", "sample_id", "segment_id"),
     *("audio_filepath", "audio_path", "audio", "file", "filename", "path", "wav", "sentence_id", "sent_id"),
 )
 CHOICES = "choices"  # of a response of an LLM: hypotheses only if there is no other text
@@ -89,8 +88,10 @@ COSTS = frozenset(("cost", "nll", "loss", "neg_logprob", "neg_log_prob", "negati
 _SCORE_LIKE = re.compile(r"score|prob|cost|nll|loss|likelihood|confidence")
 # a list of numbers of such a name may have one for each word, token, .. of one text
 _OF_PARTS = re.compile(r"word|token|char|letter|piece|phone|frame|step|segment|lang|speech|transition|positional")
-# names of the same with more words, but for those of what is predicted without the reference
-_MEASURED = re.compile(r"(?!pred|est|exp|qe)(?:.*_)?(?:wer|cer|ter|bleu|chrf|errors?|edit_distance)(?:_(?:percent|rate|count))?")
+_MEASURED = re.compile(  # names of the same with more words; what is predicted without the reference has others
+    r"(?:hyp_|word_|char_|sentence_)?(?:wer|cer|ter|bleu|chrf)(?:_percent|_rate|%)?|(?:num_|n_|word_|char_)errors|(?:word_|char_)?error_rate|"
+    r"edit_distance|levenshtein(?:_distance)?"
+)
 _SQUASHED_NOT_SCORES = frozenset(name.replace("_", "").lower() for name in NOT_SCORES)  # numTokens, WER
 _COUNTER = re.compile(r"(?:unnamed:_?\d+)?|(?:.+_)?(?:idx|index|id|no|nr|row)|#")  # without a name: the index of pandas' to_csv
 COUNTED_LISTS = 10  # by so many lists at the beginning of a file it is decided which numbers count the hypotheses

@@ -17,7 +17,7 @@ from attlm_fairseq.nbest.formats.score_names import TOTAL, fresh_names, one_word
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 _LINE = re.compile(r"[^\t]*\t\s*[-+]?(\d+\.\d*|\d*\.\d+|\d+(?=e))(e[-+]?\d+)?\s*(\t[^\t=]+=[^\t]*)*", re.IGNORECASE)
-_OTHER_NUMBER = re.compile(r"[^\t]*\t\s*[-+]?(\d+|inf|infinity|nan)\s*(\t[^\t=]+=[^\t]*)*", re.IGNORECASE)
+_OTHER_NUMBER = re.compile(r"[^\t]*\t\s*[-+]?(inf|infinity|nan)\s*(\t[^\t=]+=[^\t]*)*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

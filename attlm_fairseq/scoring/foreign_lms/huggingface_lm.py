@@ -71,6 +71,8 @@ class HuggingFaceTokenLM(TokenLM):
             self.head = self._linear_head()
             self.feature_size = self.vocabulary_size if self.head is None else self.head.in_features
             self._check_causal()
+        except torch.OutOfMemoryError:
+            raise
         except (AttributeError, TypeError, ValueError, IndexError, RuntimeError) as error:
             raise InputError(f"cannot be scored step by step: {error}", path=self.folder) from None
         self.start += self._prompt_ids()

@@ -42,8 +42,9 @@ def test_ids_before_a_tab_may_have_spaces():
     lists = [{"id": name, "hyps": [text, "x"]} for name, text in zip(ids, ("a b", "c d", "e f"), strict=True)]
     write(lists="".join(json.dumps(item) + "\n" for item in lists), ref="".join(f"{ids[i]}\t{'ace'[i]} {'bdf'[i]}\n" for i in (2, 0, 1)))
     assert wer("lists", "--refs", "ref") == 0
-    write(other=LISTS)
-    assert "which no list has" in refused("eval", "other", "--refs", "ref")
+    write(trn="the cat\t(utt0)\na dog\t(utt1)\nx y\t(utt2)\n", other=LISTS, tab="a\tb\nc\td\ne\tf\n")
+    assert wer("other", "--refs", "trn") > 0  # by the ids in parentheses
+    assert wer("other", "--refs", "tab", "--refs-by", "order") == wer("other", "--refs", "tab") == 0  # the lines as they are
 
 
 def test_texts_and_references_without_ids_are_of_one_utterance_or_of_several():
@@ -52,6 +53,8 @@ def test_texts_and_references_without_ids_are_of_one_utterance_or_of_several():
     assert "3 texts under 'hyps' and 3 references under 'refs': add 'ids'" in refused("eval", "bare")
     assert wer("each") == pytest.approx(100 / 6, abs=1e-3)
     assert wer("one") == 0
+    write(own=json.dumps({"text": ["a b", "a c"], "score": [-1.0, -2.0]}))  # which is no reference of itself
+    assert [one.scores for one in attlm.read_nbest("own")[0].hypotheses] == [{"score": -1.0}, {"score": -2.0}]
 
 
 def test_ids_of_each_text_divide_a_flat_list():
@@ -63,6 +66,10 @@ def test_ids_of_each_text_divide_a_flat_list():
         ("c", ["v", "w"]),
     ]
     assert run("rescore", "flat", "--weight", "score=0").stdout == json.dumps(values)
+    write(refs=json.dumps(values | {"refs": ["x", "z", "q"]}), of_one=json.dumps({"id": "u", "texts": ["x", "y"], "ids": ["h1", "h2"]}))
+    assert [nbest.references for nbest in attlm.read_nbest("refs")] == [("x",), ("z",), ("q",)]
+    assert json.loads(run("rescore", "refs", "--weight", "score=-1").stdout)["refs"] == ["x", "z", "q"]
+    assert [nbest.id for nbest in attlm.read_nbest("of_one")] == ["u"]
     reordered = json.loads(run("rescore", "flat", "--weight", "score=-1").stdout)
     assert reordered == {
         "ids": ["a", "a", "b", "c", "c"],
@@ -111,20 +118,15 @@ def test_rows_of_commas_are_blank_and_an_id_alone_may_not_be():
     assert "merged:3: the column 'id' is blank: expected an id in every row" in refused("rescore", "merged", "--weight", "score=1")
 
 
-def test_the_id_of_the_utterance_comes_before_that_of_the_row():
-    write(table="id,utt_id,hyp,score\n0,u1,a b,-1\n1,u1,a c,-2\n2,u2,x,-1\n")
-    assert [(nbest.id, len(nbest.hypotheses)) for nbest in attlm.read_nbest("table")] == [("u1", 2), ("u2", 1)]
-
-
 def test_scores_in_quotes_are_no_words():
     second = '{"id": "u2", "beams": [["x", "y"]]}\n'
     write(beams='{"id": "u1", "beams": [["a b", "-1.2"], ["a c", "-1.3"]]}\n' + second)
-    write(words='{"id": "u1", "beams": [["a", "b"], ["a", "-1.3"]]}\n' + second)
+    write(words='{"id": "u1", "beams": [["version", "2.0"]]}\n' + second)
     assert "beams[0][1] is '\"-1.2\"': expected a score without quotes" in refused("rescore", "beams", "--weight", "score=1")
-    assert [one.text for one in attlm.read_nbest("words")[0].hypotheses] == ["a b", "a -1.3"]
+    assert [one.text for one in attlm.read_nbest("words")[0].hypotheses] == ["version 2.0"]
 
 
-@pytest.mark.parametrize("odd", ["-inf", "nan", "-2"])
+@pytest.mark.parametrize("odd", ["-inf", "nan"])
 def test_nemo_lists_with_an_odd_score_need_a_beam_size_all_the_same(odd):
     write(nemo=f"a b\t-1.2\na c\t{odd}\n")
     assert "--format nemo:K" in refused("rescore", "nemo", "--weight", "score=1")
@@ -154,15 +156,18 @@ def test_beams_by_name_are_refused_and_objects_have_their_scores():
 
     with pytest.raises(InputError, match="from_beams: found a dict: expected a list with one result per utterance"):
         attlm.from_beams({"u1": [("a", -1.0)]})
-    [nbest] = attlm.from_beams([[Beam("a", -1.0, -0.5), Beam("b", -2.0, -1.0)]])
+    [nbest] = attlm.from_beams([Beam("a", -1.0, -0.5), Beam("b", -2.0, -1.0)])
+    assert [one.text for one in attlm.from_beams([nbest.hypotheses])[0].hypotheses] == ["a", "b"]
+    with pytest.raises(InputError, match="from_beams: found a NoneType: expected a beam with a text"):
+        attlm.from_beams([None])
     assert [one.scores for one in nbest.hypotheses] == [{"logit_score": -1.0, "score": -0.5}, {"logit_score": -2.0, "score": -1.0}]
 
 
-@pytest.mark.parametrize("name", ["hyp_wer", "wer_percent", "edit_distance", "num_errors", "Sentence BLEU"])
+@pytest.mark.parametrize("name", ["hyp_wer", "wer_percent", "WER%", "edit_distance", "num_errors", "Sentence BLEU"])
 def test_what_was_measured_against_the_reference_is_no_score(name):
     write(table=f"id,hyp,am,{name}\nu1,a,-1,0.5\nu1,b,-2,0\n")
     told = run("rescore", "table", "--weight", "am=1").stderr
     assert f"'{name}' of a hypothesis is taken for a measurement against the reference" in told
     assert [one.scores for one in attlm.read_nbest("table")[0].hypotheses] == [{"am": -1.0}, {"am": -2.0}]
-    write(predicted="id,hyp,predicted_wer\nu1,a,0.5\nu1,b,0\n")
-    assert attlm.read_nbest("predicted")[0].hypotheses[0].scores == {"predicted_wer": 0.5}
+    write(predicted="id,hyp,predicted_wer,mbr_bleu,ngram_ter\nu1,a,0.5,1.5,2.5\nu1,b,0,1,2\n")
+    assert attlm.read_nbest("predicted")[0].hypotheses[0].scores == {"predicted_wer": 0.5, "mbr_bleu": 1.5, "ngram_ter": 2.5}

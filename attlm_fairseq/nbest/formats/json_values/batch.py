@@ -11,7 +11,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.json_values.document import Item
 from attlm_fairseq.nbest.formats.json_values.edits import FORMAT, ListWriter
-from attlm_fairseq.nbest.formats.json_values.layouts import layout_of
+from attlm_fairseq.nbest.formats.json_values.layouts import id_key_of, layout_of
 from attlm_fairseq.nbest.formats.json_values.text import DECODER, dumped
 from attlm_fairseq.nbest.formats.own_text import is_as_read, own_text
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -44,7 +44,8 @@ class Batch:
             texts = value.get(key)
             if isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts):
                 ids = value.get("ids")
-                if isinstance(ids, list) and len(ids) == len(texts) > 1:
+                of_each = isinstance(ids, list) and len(ids) == len(texts) > 1 and id_key_of(value) is None
+                if isinstance(ids, list) and of_each and all(isinstance(name, str | int) and not isinstance(name, bool) for name in ids):
                     return _by_ids(value, key, ids)
                 returned = next((value[name] for name in keys.RETURNED if isinstance(value.get(name), int)), len(texts))
                 return _flat_batch(value, len(texts), returned) if 0 < returned < len(texts) and len(texts) % returned == 0 else None
@@ -83,9 +84,10 @@ def _by_ids(value: dict[str, Any], texts: str, ids: list[Any]) -> Batch:
     """Return the batch of texts that follow each other in a flat list, with the id of its utterance for each."""
     ends = list(accumulate(len(list(run)) for _, run in groupby(ids)))
     parts = list(zip([0, *ends[:-1]], ends, strict=True))
-    columns = {key: column for key, column in value.items() if isinstance(column, list) and len(column) == len(ids)}
-    per_list = {key: [column[begin:end] for begin, end in parts] for key, column in columns.items()}
-    return Batch(per_list, {key: shared for key, shared in value.items() if key not in per_list}, texts=texts)
+    columns = {key: column for key, column in value.items() if isinstance(column, list) and len(column) in (len(ids), len(parts))}
+    nested = frozenset(key for key, column in columns.items() if len(column) < len(ids))
+    per_list = {key: column if key in nested else [column[begin:end] for begin, end in parts] for key, column in columns.items()}
+    return Batch(per_list, {key: shared for key, shared in value.items() if key not in per_list}, nested=nested, texts=texts)
 
 
 def _flat_batch(value: dict[str, Any], size: int, returned: int) -> Batch:

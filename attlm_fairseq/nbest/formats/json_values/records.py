@@ -76,7 +76,8 @@ class Reader:
         ):
             raise place.error(f"has several lists of hypotheses, {' and '.join(several)}: give one the name hyps, and leave the others out")
         pairs = [found for found in layout.hypotheses if isinstance(found, list) and len(found) == 2 and are_texts(found)]
-        if len(pairs) == len(layout.hypotheses) and all(is_fraction(number) for _, number in pairs):
+        in_words = any(" " in text for text, _ in pairs)  # a token has no space
+        if in_words and len(pairs) == len(layout.hypotheses) and all(is_fraction(number) for _, number in pairs):
             steps = (0, 1) if layout.container is None else (layout.container, 0, 1)
             raise place.error(f"is {quoted(json.dumps(pairs[0][1]))}: expected a score without quotes", *steps)
         whole = value if isinstance(value, dict) else {}
