@@ -205,7 +205,10 @@ class DocumentResetLMTask(LMTask):
             yield self.with_state(sample, state)
 
     def with_state(self, sample: dict[str, Any], state: CarriedState) -> dict[str, Any]:
-        """Return the sample with the carried state added; unchanged if nothing is carried, or if it is empty (fairseq fills shards)."""
+        """Return the sample with the carried state added. It stays as it is if nothing is carried, or if it is empty.
+
+        ``fairseq-eval-lm --num-shards`` fills shorter shards with empty samples.
+        """
         if self.cfg.reset == "segment" or "net_input" not in sample:
             return sample
         return {**sample, "net_input": {**sample["net_input"], "carried": state}}

@@ -219,7 +219,7 @@ def _weights(run: RunConfig, given: Mapping[str, float]) -> dict[str, float]:
     if weights and (missing := [name for name in names if name not in weights]):
         raise InputError(f"no weight for {', '.join(missing)}: give --weight {missing[0]}=NUMBER, or no weight at all")
     if given and not any(weights.values()):
-        raise InputError("all weights are 0: give an LM another one, or no weight at all")
+        raise InputError("all weights are 0: give an LM another weight, or give none at all")
     return {name: value for name in names if (value := weights.get(name))}
 
 

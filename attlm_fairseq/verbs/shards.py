@@ -37,7 +37,7 @@ from attlm_fairseq.verbs.rescore import RescoreOutput, rescore_opened
 from attlm_fairseq.verbs.run import open_workers, require_context, require_weights
 
 NAMES_OF_FILES = frozenset({"kenlm", "checkpoint", "dict", "adapt", "text", "source_text"})
-RUNNING = ".attlm-running"  # a folder that the run holds which fills the output
+RUNNING = ".attlm-running"  # a folder that a run holds while it fills the output
 SETTINGS_FILE = ".attlm-settings.json"
 """In the folder of the outputs; ``find_shards`` leaves it out."""
 
@@ -146,6 +146,7 @@ def rescore_shards(
 
 
 def _rescored(ray: ModuleType, todo: list[dict[str, str]], run: RunConfig, format_name: str | None, resume: bool) -> list[Shard]:
+    """Return the result of each shard of ``todo``, see ``_unfinished``. Raises InputError for devices of two kinds."""
     folder, first = str(Path.cwd()), run.devices[0]
     on_gpu = first.device.startswith("cuda")
     if any(device.device.startswith("cuda") != on_gpu for device in run.devices):

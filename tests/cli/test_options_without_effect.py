@@ -29,7 +29,7 @@ from cli_runs import refused, run
             "tune dev.json --kenlm p=lm.arpa --kenlm q=lm.arpa --feature p_minus_q --without p_*",
             "--feature p_minus_q: --without p_* leaves it out; leave one of the two out, or narrow the pattern",
         ),
-        ("cloze asked --kenlm lm.arpa --weight kenlm=0", "all weights are 0: give an LM another one"),
+        ("cloze asked --kenlm lm.arpa --weight kenlm=0", "all weights are 0: give an LM another weight"),
     ],
 )
 def test_it_is_refused(folder, command, message):
