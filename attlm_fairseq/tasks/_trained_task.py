@@ -18,6 +18,7 @@ from attlm_fairseq.checkpoints.resuming import changes, load_patience_dict, pati
 from attlm_fairseq.tasks._absent import counting_nothing, is_absent
 from attlm_fairseq.tasks._adam_on_cpus import fused_update, has_fused_update
 from attlm_fairseq.tasks._averaging import WeightAverage, copy_to_masters
+from attlm_fairseq.tasks._freed_memory import keep_freed_memory
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,11 @@ class TrainedTask(FairseqTask):
     def dependencies(self) -> dict[str, Any]:
         """Return the settings that decide which batch has which words; with others, an epoch cannot go on where it was interrupted."""
         raise NotImplementedError
+
+    def begin_epoch(self, epoch: int, model: BaseFairseqModel) -> None:
+        super().begin_epoch(epoch, model)
+        if next(model.parameters()).device.type == "cpu":
+            keep_freed_memory()
 
     def train_step(
         self,

@@ -83,6 +83,8 @@ def eval_command(
     check_source(refs.source, decided, metric)
     if run is not None or choice.weights or results.report or decided.decision.rule != "max":
         run = decided
+    elif given_option("max_"):
+        raise InputError("--max is for rescored lists: give --config, LMs or --weight, or leave --max out")
     inputs = {"the input": nbest, "the references": refs.files, "a step of --metric-text": files_of_steps(metric.text)}
     inputs["the groups"] = files_of_groups(draw_by)
     check_files({**inputs, "the configuration": [run.path if run else None]}, {"--report": results.report, "--errors": errors}, run)
