@@ -30,6 +30,7 @@ import torch
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.modules.families import build_language_model
+from attlm_fairseq.modules.kernels.products import has_bfloat16_instructions
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.neural.neural_scorer import NeuralScorer
 from attlm_fairseq.scoring.ngrams.kenlm import KenLMScorer
@@ -58,7 +59,7 @@ def main() -> None:
         "--words", type=int, default=180_000, help="words of hypotheses of each list, at most; as many as attlm rescore scores together"
     )
     parser.add_argument("--lists", default="librispeech,atis,50-best", help="which, joined by commas")
-    parser.add_argument("--bfloat16-words", type=int, default=3_000, help="fewer, since a CPU may lack the instructions")
+    parser.add_argument("--bfloat16-words", type=int, help="default: as --words; 3,000 if the CPU lacks the instructions")
     options = parser.parse_args()
     if not DATA.is_dir():
         print(f"skipped: there is no {DATA}")
@@ -72,7 +73,8 @@ def main() -> None:
         print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}")
         for name in options.lists.split(","):
             sentences = list(first_words(LISTS[name](work), options.words))
-            measure(name, sentences, first_words(sentences, options.bfloat16_words), models, work)
+            few = options.bfloat16_words or (options.words if has_bfloat16_instructions() else 3_000)
+            measure(name, sentences, first_words(sentences, few), models, work)
 
 
 def measure(name: str, sentences: Sentences, few: Iterable[Sequence[str]], models: dict[str, TrainedModel], work: Path) -> None:

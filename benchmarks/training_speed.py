@@ -348,7 +348,7 @@ def main() -> None:
     parser.add_argument("--models", help=f"joined by commas, default all: {','.join(MODELS)}; on a GPU {','.join(ON_A_GPU)}")
     parser.add_argument(
         "--dtypes",
-        help="joined by commas: float32, tf32 (GPUs), mkldnn (float32 products that torch's CPU library rounds to bf16), bf16; "
+        help="joined by commas: float32, tf32 (GPUs), mkldnn (CPUs: float32 products that torch's CPU library rounds to bf16), bf16; "
         "default float32, and bf16 if there are instructions for it",
     )
     parser.add_argument("--steps", type=int, default=5, help="measured for each model, after one that is not; default %(default)s")
@@ -367,6 +367,9 @@ def main() -> None:
     if unknown := [name for name in models if name not in known]:
         parser.error(f"--models: {', '.join(unknown)} is none of {', '.join(known)}")
     dtypes = (options.dtypes or ("float32,bf16" if has_bf16(options.device) else "float32")).split(",")
+    able = ("float32", "tf32" if options.device == "cuda" else "mkldnn", "bf16")
+    if unknown := [name for name in dtypes if name not in able]:
+        parser.error(f"--dtypes: {', '.join(unknown)} is none of {', '.join(able)}, those of --device {options.device}")
     print(f"training, 2 x {SIZE}, V = {VOCABULARY:,}, batches of {SENTENCES} x {WORDS}, {options.steps} steps; {machine(options.device)}")
     print(f"{'model':20}{'dtype':9}{'parameters':>11}{'words/s':>10}{'ratio':>7}{'CPU':>7}", end="")
     print(f"{'products':>10}{'at most':>9}{'peak MiB':>10}  outside LSTM and output layer", flush=True)

@@ -1,8 +1,8 @@
 # What the examples' scripts share. Sourced: `source steps.sh` after `here=` the script's own folder.
 
 number=0
-changed=
 kept=" "
+apart=  # a pattern: steps that do not depend on the one that is done next
 
 # begin WORK "PROGRAM .." [--fresh]: check the programs and the options, and enter the folder WORK next to the script.
 begin() {
@@ -37,12 +37,16 @@ need() {
     done
 }
 
-# enter FOLDER: make it and go there. It is locked for as long as this script or a program that it started lives: what an ended script left
+# enter FOLDER: make it and go there; a folder with other files is refused. It is locked for as long as this script or a program that it started lives: what an ended script left
 # running would write over what the next one makes.
 enter() {
     need python
     mkdir -p "$1"
-    cd "$1"
+    CDPATH="" cd "$1"
+    if [[ ! -e lock && -n $(ls -A) ]]; then
+        echo "run.sh: $PWD holds files that no run.sh has made and this one could overwrite: name a new folder, or an empty one" >&2
+        exit 2
+    fi
     exec 9>>lock
     if ! python -c "$LOCK"; then
         echo "run.sh: $PWD is in use: another run.sh, or a program of one that has ended, is at work there; wait for it or end it" >&2
@@ -61,23 +65,22 @@ except OSError:
     pass
 '
 
-# step NAME OUTPUT WHAT COMMAND: run the command unless its OUTPUT is there already, made by the same command from the same inputs.
+# step NAME OUTPUT WHAT COMMAND: run the command unless its OUTPUT is there already, made by the same command after the same steps. Whether
+# somebody has changed their outputs since is not looked at.
 step() {
     local name=$1 output=$2 what=$3 command=$4 started=$SECONDS mark
     number=$((number + 1))
     echo "[$number] $what"
     echo "    $command"
-    if [[ ! $changed && -e $output && -e done/$name && $(<"done/$name") == "$command" ]]; then
+    if [[ -e $output && -e done/$name && $(<"done/$name") == "$command" ]]; then
         echo "    done before"
         kept+="$name "
         return
     fi
-    if [[ ! $changed ]]; then  # what was made of an older output of this step is not done any more, whenever this run ends
-        changed=yes
-        for mark in done/*; do
-            [[ $kept == *" ${mark#done/} "* ]] || rm -f "$mark"
-        done
-    fi
+    for mark in done/*; do  # what was made of an older output of this step is not done any more, whenever this run ends
+        # shellcheck disable=SC2053 # a pattern
+        [[ $kept == *" ${mark#done/} "* || ${mark#done/} == $apart ]] || rm -f "$mark"
+    done
     rm -rf "$output"
     if ! bash -euo pipefail -c "$command" >"logs/$name.log" 2>&1; then
         echo "    failed; the end of $work/logs/$name.log:" >&2
@@ -85,6 +88,7 @@ step() {
         exit 1
     fi
     echo "$command" >"done/$name"
+    kept+="$name "
     echo "    $((SECONDS - started)) s"
 }
 
@@ -93,6 +97,23 @@ whole_numbers() {
     local name
     for name in "$@"; do
         [[ ${!name} =~ ^[1-9][0-9]*$ ]] || { echo "run.sh: found $name=${!name}, expected a whole number from 1 on" >&2; exit 2; }
+    done
+}
+
+# whole_numbers_or_0 NAME ..: the same from 0 on.
+whole_numbers_or_0() {
+    local name
+    for name in "$@"; do
+        [[ ${!name} == 0 ]] || whole_numbers "$name"
+    done
+}
+
+# known_names NAME KNOWN ..: stops unless the words of the variable are some of those known.
+known_names() {
+    local variable=$1 word
+    shift
+    for word in ${!variable}; do
+        [[ " $* " == *" $word "* ]] || { echo "run.sh: found $word in $variable, expected some of $*" >&2; exit 2; }
     done
 }
 
@@ -157,9 +178,8 @@ keep_to() {
 # run_fairseq_train OPTION ..: fairseq-train with these options. PROCESSES=N are N processes of this machine's CPU, each with its own batches; their
 # gradients are added up.
 run_fairseq_train() {
-    # glibc keeps freed memory for the next step, in large pages: 6 to 14 % less time
-    local -x GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184}
-    if [[ ${PROCESSES:-1} -eq 1 ]]; then
+    local -x GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}  # large pages
+    if [[ $PROCESSES -eq 1 ]]; then
         fairseq-train "$@"
     else
         torchrun --standalone --nproc-per-node "$PROCESSES" --no-python bash -c 'exec fairseq-train "$@" --cpu --distributed-no-spawn \
@@ -173,7 +193,7 @@ run_fairseq_train() {
 train_model() {
     local name=$1 beginning=$2 before=0
     shift 2
-    [[ ${PROCESSES:-1} -eq 1 ]] || beginning+="; $PROCESSES processes"
+    [[ $PROCESSES -eq 1 ]] || beginning+="; $PROCESSES processes"
     keep_to "$name" "$*$beginning"
     [ ! -e "$name/done" ] || return 0
     compgen -G "$name/checkpoint*.pt" >/dev/null || rm -f "$name.log"
@@ -188,27 +208,30 @@ train_model() {
     touch "$name/done"
 }
 
-# same_inputs NAME FILE ..: stops where what is in this folder was made of other files; NAME keeps a checksum of theirs.
+# same_inputs RECORD MADE FILE ..: stops if MADE is in this folder and was made of other files; RECORD keeps a checksum of theirs.
 same_inputs() {
-    local name=$1 sum
-    shift
+    local name=$1 made=$2 sum held=
+    shift 2
     sum=$(cat "$@" | cksum)
-    if [[ -e $name && $(<"$name") != "$sum" ]]; then
+    [[ ! -e $name ]] || held=$(<"$name")
+    if [[ -e $made && $held != "$sum" ]]; then
         echo "run.sh: $PWD was made of other files than $*: remove it to start over, or choose another folder" >&2
         exit 2
     fi
     echo "$sum" >"$name"
 }
 
-# same_settings MADE NAME=VALUE ..: stops where what is in this folder, MADE the first, was made with other settings, which the file `settings`
-# keeps.
+# same_settings MADE NAME=VALUE ..: stops if MADE is in this folder and was made with other settings, which the file `settings` keeps.
 same_settings() {
     local made=$1 held="other settings"
     shift
     [[ ! -e settings ]] || held=$(<settings)
-    if [[ ( -e $made || -e settings ) && $held != "$*" ]]; then
+    if [[ -e $made && $held != "$*" ]]; then
         echo "run.sh: $PWD was made with $held, not $*: remove it to start over, or choose another folder with WORK=" >&2
         exit 2
     fi
     echo "$*" >settings
 }
+
+PROCESSES=${PROCESSES:-1}
+whole_numbers PROCESSES

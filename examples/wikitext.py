@@ -48,4 +48,6 @@ def main(form: str, path: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 3 or sys.argv[1] not in ("--marker", "--blank"):
         sys.exit("usage: wikitext.py --marker|--blank FILE")
+    if not Path(sys.argv[2]).is_file():
+        sys.exit(f"wikitext.py: there is no file {sys.argv[2]}")
     main(sys.argv[1], Path(sys.argv[2]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -43,21 +44,27 @@ def lists(words: list[str], hypotheses: int, generator: random.Random) -> Iterat
         yield "".join(f"{number} ||| {line}" for line in made[-1])
 
 
+def in_bytes(size: str) -> int:
+    """Return the number of bytes, for argparse, which makes an error one line."""
+    if not (found := re.fullmatch(r"(\d+)([KMGT]?)", size.upper())):
+        raise argparse.ArgumentTypeError(f"found {size!r}, expected a number of bytes, such as 100M or 1G")
+    return int(found[1]) << UNITS[found[2]]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--size", default="1G", help="bytes, at least: 100M, 1G")
+    parser.add_argument("--size", default="1G", type=in_bytes, help="bytes, at least: 100M, 1G")
     parser.add_argument("--words", type=Path, help="a text whose words are used, most frequent first (default: w1 .. w20000)")
     parser.add_argument("-n", type=int, default=20, help="hypotheses a list")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    size = int(options.size[:-1]) << UNITS[options.size[-1].upper()] if options.size[-1].isalpha() else int(options.size)
     words = [f"w{rank}" for rank in range(1, 20_001)]
     if options.words:
         words = [word for word, _ in Counter(options.words.read_text("utf-8").split()).most_common()]
     written = 0
     for text in lists(words, options.n, random.Random(options.seed)):
         written += sys.stdout.write(text)
-        if written >= size:
+        if written >= options.size:
             return
 
 

@@ -3,18 +3,22 @@
 fairseq saves the best validation of ``--lr-scheduler reduce_lr_on_plateau``, but not how many worse ones followed, nor the
 validation of the epoch that has just ended, which the scheduler sees only after the checkpoint is written. It does not save
 at all what ``--patience`` counts, nor the options on which the batches of an unfinished epoch depend. With ``--reset-dataloader``
-it does not give a task what the task has saved.
+it does not give a task what the task has saved. It copies the best checkpoint to the last one in place: a run that is killed then
+would have half a checkpoint to go on from.
 """
 
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import fairseq.checkpoint_utils
+from fairseq.file_io import PathManager
 from fairseq.optim import lr_scheduler
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 
@@ -55,8 +59,23 @@ class ResumablePlateau(ReduceLROnPlateauLRSchedule):
         return super().step(epoch, val_loss)
 
 
+class WholeCopies(PathManager):
+    """fairseq's files. A copy on a disk of this machine gets its name when it is whole."""
+
+    @staticmethod
+    def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
+        """Return whether the file was copied, as fairseq's own does."""
+        if PathManager.path_requires_pathmanager(dst_path):
+            return bool(PathManager.copy(src_path, dst_path, overwrite))
+        unfinished = Path(f"{dst_path}.tmp")
+        shutil.copyfile(src_path, unfinished)
+        unfinished.replace(dst_path)
+        return True
+
+
 def complete_checkpoints() -> None:
     """Let fairseq save and load all that a resumed run needs. Calling it again does nothing."""
+    fairseq.checkpoint_utils.PathManager = WholeCopies
     lr_scheduler.LR_SCHEDULER_REGISTRY["reduce_lr_on_plateau"] = ResumablePlateau
     if not hasattr(fairseq.checkpoint_utils.save_checkpoint, "__wrapped__"):
         fairseq.checkpoint_utils.save_checkpoint = _saving(fairseq.checkpoint_utils.save_checkpoint)

@@ -25,6 +25,8 @@ def lines_of(folder: Path, split: str, most: int | None = None) -> list[list[str
 
 
 def main() -> None:
+    if len(sys.argv) not in (5, 6):
+        sys.exit("usage: prepare.py GENERAL DOMAIN FOLDER WORDS [SENTENCES]")
     general, domain, folder = map(Path, sys.argv[1:4])
     words, *lines = map(int, sys.argv[4:])
     texts = {

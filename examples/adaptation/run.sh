@@ -12,20 +12,20 @@ source "$here/../steps.sh"
 usage="usage: run.sh GENERAL DOMAIN [options of fairseq-train ..]"
 general=$(realpath "${1:?$usage}") domain=$(realpath "${2:?$usage}")
 shift 2
-work=${WORK:-$here/work} order=${ORDER:-3} EPOCHS=${EPOCHS:-2} MORE=${MORE:-15}
-whole_numbers EPOCHS MORE
+work=${WORK:-$here/work} ORDER=${ORDER:-3} EPOCHS=${EPOCHS:-2} MORE=${MORE:-15} WORDS=${WORDS:-10000}
+whole_numbers EPOCHS MORE WORDS ORDER ${SENTENCES:+SENTENCES}
 enter "$work"
 
 texts=()
 for split in train valid; do texts+=("$(text_of "$general" "$split")"); done
 for split in train valid test; do texts+=("$(text_of "$domain" "$split")"); done
-same_inputs inputs.cksum "${texts[@]}"
-same_settings joint.txt "WORDS=${WORDS:-10000}" "SENTENCES=${SENTENCES:-all}"
-[ -e joint.txt ] || python "$here/prepare.py" "$general" "$domain" . "${WORDS:-10000}" ${SENTENCES:+"$SENTENCES"}
+same_inputs inputs.cksum joint.txt "${texts[@]}"
+same_settings joint.txt "WORDS=$WORDS" "SENTENCES=${SENTENCES:-all}"
+[ -e joint.txt ] || python "$here/prepare.py" "$general" "$domain" . "$WORDS" ${SENTENCES:+"$SENTENCES"}
 preprocess dict --only-source --padding-factor 1 --trainpref joint.txt --dict-only
 for text in general domain; do
     preprocess "$text/bin" --only-source --srcdict dict/dict.txt --trainpref "$text/train.txt" --validpref "$text/valid.txt"
-    [ -e "$text.$order.arpa" ] || attlm ngram "$text/train.txt" -o "$text.$order.arpa" -n "$order" --unk-in-text --discount-fallback
+    [ -e "$text.$ORDER.arpa" ] || attlm ngram "$text/train.txt" -o "$text.$ORDER.arpa" -n "$ORDER" --unk-in-text --discount-fallback
 done
 
 # train NAME TEXT ADAM-RATE EPOCHS OPTION..: trained models are kept, those of other options refused
@@ -45,7 +45,7 @@ train domain-lm domain 0.003 "$MORE" "$@"
 train adapted domain 0.003 "$MORE" --init-from general-lm/checkpoint_best.pt "$@"
 
 general=(--lm general=general-lm/checkpoint_best.pt) domain=(--lm domain=domain-lm/checkpoint_best.pt)
-adapted=(--lm adapted=adapted/checkpoint_best.pt) ngrams=(--kenlm "ngram_general=general.$order.arpa" --kenlm "ngram_domain=domain.$order.arpa")
+adapted=(--lm adapted=adapted/checkpoint_best.pt) ngrams=(--kenlm "ngram_general=general.$ORDER.arpa" --kenlm "ngram_domain=domain.$ORDER.arpa")
 # mix NAME LM..: the LMs' linear mixture with the weights that EM finds on the domain's validation text
 mix() {
     attlm mix domain/valid.txt --name "$1" -o "$1.toml" "${@:2}" > "$1.log"

@@ -11,7 +11,7 @@ lists=$(realpath "${1:?usage: cased.sh atis-train.json.gz [FOLDER]}")
 work=${2:-$here/work}
 
 enter "$work"
-same_inputs lists.cksum "$lists"
+same_inputs lists.cksum dev.json "$lists"
 python "$here/prepare.py" "$lists" .
 python "$here/cased.py" train.json > train.cased.json
 python "$here/cased.py" dev.json > dev.cased.json

@@ -11,7 +11,7 @@ lists=$(realpath "${1:?usage: corrections.sh atis-train.json.gz [FOLDER]}")
 work=${2:-$here/work}
 
 enter "$work"
-same_inputs lists.cksum "$lists"
+same_inputs lists.cksum dev.json "$lists"
 python "$here/prepare.py" "$lists" .
 attlm corrections train.json -o corrections.tsv
 attlm corrections eval dev.json --table corrections.tsv > corrections.txt

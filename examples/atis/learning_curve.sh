@@ -10,7 +10,7 @@ lists=$(realpath "${1:?usage: learning_curve.sh atis-train.json.gz [FOLDER]}")
 work=${2:-$here/work}
 
 enter "$work"
-same_inputs lists.cksum "$lists"
+same_inputs lists.cksum dev.json "$lists"
 python "$here/prepare.py" "$lists" .
 for count in 50 200 1000 3171; do
     python -c "import json; json.dump(json.load(open('train.json'))[:$count], open('some.json', 'w'))"

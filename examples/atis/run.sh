@@ -10,7 +10,7 @@ lists=$(realpath "${1:?usage: run.sh atis-train.json.gz [FOLDER]}")
 work=${2:-$here/work}
 
 enter "$work"
-same_inputs lists.cksum "$lists"
+same_inputs lists.cksum dev.json "$lists"
 python "$here/prepare.py" "$lists" .
 [ -e lm.arpa ] || attlm ngram train-all.txt -o lm.arpa -n 3
 preprocess bin --only-source --trainpref train.txt --validpref valid.txt

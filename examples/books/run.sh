@@ -7,16 +7,31 @@
 set -euo pipefail
 here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
+# name_of FILE: the name of the file without .json and .gz
+name_of() {
+    local name
+    name=$(basename "$1" .gz)
+    echo "${name%.json}"
+}
 if [[ $# -lt 4 ]]; then
     echo "usage: run.sh TRAIN.txt.gz VALID.txt.gz FOLDER LISTS.json.gz.." >&2
     exit 2
 fi
 train=$(realpath "$1") valid=$(realpath "$2") work=$3
 lists=()
-for list in "${@:4}"; do lists+=("$(realpath "$list")"); done
+names=" "
+for list in "${@:4}"; do
+    lists+=("$(realpath "$list")")
+    name=$(name_of "$list")
+    if [[ $names == *" $name "* ]]; then
+        echo "run.sh: two lists are called $name, and results are kept by name: rename one" >&2
+        exit 2
+    fi
+    names+="$name "
+done
 enter "$work"
 
-same_inputs texts.cksum "$train" "$valid"
+same_inputs texts.cksum train.txt "$train" "$valid"
 [ -e train.txt ] || { gzip -cdf "$train" > train.part; mv train.part train.txt; }
 [ -e valid.txt ] || { gzip -cdf "$valid" | sed -n 1,1500p > valid.part; mv valid.part valid.txt; }
 [ -e lm.bin ] || attlm ngram train.txt -o lm.bin -n 4
@@ -33,9 +48,8 @@ keep_to attentive "${training[*]}"
 }
 lms="--kenlm ngram=lm.bin --lm attentive=attentive/checkpoint_best.pt"
 for list in "${lists[@]}"; do
-    name=$(basename "$list" .gz)
-    name=${name%.json}
-    same_inputs "$name.cksum" "$list" lm.bin attentive/checkpoint_best.pt
+    name=$(name_of "$list")
+    same_inputs "$name.cksum" "$name.odd.json" "$list" lm.bin attentive/checkpoint_best.pt
     [ -e "$name.odd.json" ] || python "$here/halves.py" "$list" "$name"
     for halves in "even odd" "odd even"; do
         read -r tuned tested <<< "$halves"

@@ -9,12 +9,19 @@
 set -euo pipefail
 here=$(CDPATH="" cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../steps.sh"
+all_systems="ngram ngram-cache sentences context cache both-sentences both-caches adapt"
+SYSTEMS=${SYSTEMS:-$all_systems} UPDATES=${UPDATES:-1200}
+# shellcheck disable=SC2086 # several words
+known_names SYSTEMS $all_systems
+whole_numbers UPDATES
 begin work-conversations "python fairseq-preprocess fairseq-train attlm" "$@"
 quickstart=../../quickstart/work
-if [ ! -e "$quickstart/test.jsonl" ]; then
-    echo "conversations.sh: $here/../quickstart/work has no test.jsonl: run examples/quickstart/run.sh first" >&2
-    exit 2
-fi
+for made in ngram dev test; do  # steps: a file may be there before it is whole
+    if [ ! -e "$quickstart/done/$made" ]; then
+        echo "conversations.sh: step $made of examples/quickstart/run.sh is not done: run that first" >&2
+        exit 2
+    fi
+done
 
 sum=$(cat "$quickstart"/{train,dev,test}.txt "$quickstart"/{dev,test}.jsonl "$quickstart/lm.arpa" | cksum)
 step topics train.txt "the quickstart's texts, by document" \
@@ -24,8 +31,8 @@ step binarise data "fairseq's dictionary and binary data" \
 step train model "a small attentive LSTM language model, over documents" \
     "fairseq-train data --user-dir attlm_fairseq --task document_reset_lm --bptt 35 --batch-size 16 --arch attentive_lstm_lm \
 --decoder-embed-dim 256 --decoder-hidden-size 256 --decoder-layers 1 --dropout 0.3 --init-range 0.1 --criterion lm_cross_entropy \
---optimizer adam --lr 0.006 --lr-scheduler polynomial_decay --warmup-updates 60 --total-num-update ${UPDATES:-1200} --clip-norm 5 \
---max-update ${UPDATES:-1200} --best-checkpoint-metric ppl --cpu --distributed-world-size 1 --num-workers 0 \
+--optimizer adam --lr 0.006 --lr-scheduler polynomial_decay --warmup-updates 60 --total-num-update $UPDATES --clip-norm 5 \
+--max-update $UPDATES --best-checkpoint-metric ppl --cpu --distributed-world-size 1 --num-workers 0 \
 --save-dir model --no-epoch-checkpoints --log-format simple"
 lm="--lm lm=model/checkpoint_best.pt"
 ngram="--kenlm ngram=$quickstart/lm.arpa"
@@ -41,9 +48,9 @@ cache=$(fitted neural-cache.toml neural_cache --neural-cache lm)
 counts=$(fitted unigram-cache.toml unigram_cache --unigram-cache ngram)
 adapt=$(fitted adaptation.toml adapt --adapt lm)
 
-systems=${SYSTEMS:-ngram ngram-cache sentences context cache both-sentences both-caches adapt}
 outputs= gains=()
-for system in $systems; do
+for system in $SYSTEMS; do
+    apart="@(tune|rescore)-!($system)"  # systems do not depend on each other
     case $system in
         ngram) what="n-gram" models=$ngram ;;
         ngram-cache) what="n-gram with a unigram cache" models="$ngram $counts" ;;
@@ -53,7 +60,6 @@ for system in $systems; do
         adapt) what="attentive LM with dynamic evaluation" models="$lm $adapt" ;;
         both-sentences) what="n-gram and attentive LM, single sentences" models="$ngram $lm --context-sentences 0" ;;
         both-caches) what="n-gram and attentive LM, context and caches" models="$ngram $counts $lm $cache" ;;
-        *) echo "conversations.sh: SYSTEMS: $system is not known" >&2; exit 2 ;;
     esac
     step "tune-$system" "$system.toml" "$what: tune the weights on dev" \
         "attlm tune $quickstart/dev.jsonl $models --context file:dev.documents --folds 0 -o $system.toml"
@@ -61,11 +67,12 @@ for system in $systems; do
         "attlm rescore $quickstart/test.jsonl --config $system.toml --context file:test.documents -o $system.jsonl"
     outputs+=" $system.jsonl"
 done
+apart="@(tune|rescore)-*"
 step errors errors.txt "word error rates on test" \
     "attlm eval $quickstart/test.jsonl$outputs --context file:test.documents > errors.txt"
 for pair in "ngram ngram-cache" "sentences context" "sentences cache" "sentences adapt" "both-sentences both-caches"; do
     read -r first second <<< "$pair"
-    [[ " $systems " == *" $first "* && " $systems " == *" $second "* ]] || continue
+    [[ " $SYSTEMS " == *" $first "* && " $SYSTEMS " == *" $second "* ]] || continue
     step "gain-$second" "gain-$second.txt" "what $second adds to $first" \
         "attlm eval $first.jsonl $second.jsonl --context file:test.documents > gain-$second.txt"
     gains+=("gain-$second.txt")

@@ -56,6 +56,8 @@ def plot_distances(profiles: list[Path], output: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: open_questions.py RESULTS [DISTANCE.json ..]")
     plot_memory(Path(sys.argv[1]), Path("memory.png"))
     if sys.argv[2:]:
         plot_distances([Path(name) for name in sys.argv[2:]], Path("distance.png"))

@@ -14,19 +14,26 @@ here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 data=$(realpath "${1:?usage: open_questions.sh FOLDER [options of fairseq-train ..]}")
 shift
-rows=${ROWS:-averaging/1 averaging/2 averaging/4 averaging/8 averaging/all plain/1 plain/all single/1 single/all combined/1 combined/all \
-    combined/all/5 combined/all/15 amsrn/1 amsrn/all key_value_predict/1 key_value_predict/all}
+ROWS=${ROWS:-averaging/1 averaging/2 averaging/4 averaging/8 averaging/all plain/1 plain/all single/1 single/all combined/1 combined/all \
+    combined/all/5 combined/all/15 amsrn/1 amsrn/all key_value_predict/1 key_value_predict/all} UPDATES=${UPDATES:-2500} LINES_READ=${LINES_READ:-300}
+for row in $ROWS; do
+    [[ $row =~ ^(plain|averaging|single|combined|amsrn|key_value_predict)/(all|[1-9][0-9]*)(/[0-9]+)?$ ]] || {
+        echo "open_questions.sh: found $row in ROWS, expected FAMILY/K or FAMILY/K/SKIP, such as combined/all/15" >&2
+        exit 2
+    }
+done
+whole_numbers UPDATES LINES_READ
 work=${WORK:-$here/work-open-questions}
 enter "$work"
 
 plain_texts "$data" python "$here/../wikitext.py" --blank
 binarise --padding-factor 1
-lines=${LINES_READ:-300} distances=()
-grep -v -m "$lines" '^$' test.txt > read.txt
+distances=()
+grep -v -m "$LINES_READ" '^$' test.txt > read.txt
 cpu=$(printf '%s\n' "$@" | grep -x -e --cpu || true)
 
 printf 'family\treset_every\tskip\tas_trained\tdocuments\tsentences\n' > results.part
-for row in $rows; do
+for row in $ROWS; do
     IFS=/ read -r family every skip <<< "$row"
     slots=()
     case $family in
@@ -38,15 +45,14 @@ for row in $rows; do
         amsrn) model=(--arch amsrn_lm_tied_ours) slots=(--memory-slots 35) ;;
         # an output of 200 needs states of 3 times 200
         key_value_predict) model=(--arch kvp_lstm_lm --decoder-hidden-size 600) slots=(--memory-slots 35) ;;
-        *) echo "open_questions.sh: ROWS: $family is not known" >&2; exit 2 ;;
     esac
     [ -z "$skip" ] || model+=(--attention-skip "$skip")
     documents=(--user-dir attlm_fairseq --task document_reset_lm --bptt 35 "${slots[@]}")
     kept=${every/all/0} name=${row//\//-}
     training=(bin "${documents[@]}" --reset-every "$kept" --criterion lm_cross_entropy --decoder-embed-dim 200 --decoder-hidden-size 200 \
         --decoder-layers 1 --dropout 0.2 --output-layer adaptive --adaptive-cutoffs 4000,12000 --optimizer adam --lr 0.005 \
-        --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update "${UPDATES:-2500}" --clip-norm 5 --batch-size 32 \
-        --max-update "${UPDATES:-2500}" --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple \
+        --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update "$UPDATES" --clip-norm 5 --batch-size 32 \
+        --max-update "$UPDATES" --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple \
         --save-dir "$name" "${model[@]}" "$@")
     train_model "$name" "" "${training[@]}"
     found=()
@@ -59,7 +65,7 @@ for row in $rows; do
     done
     printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$family" "$every" "${skip:-0}" "${found[@]}" >> results.part
     case $family in plain | averaging) continue ;; esac
-    distances+=("$name/$name.$lines.distance.json")
+    distances+=("$name/$name.$LINES_READ.distance.json")
     [ -e "${distances[-1]}" ] || attlm attention --file read.txt --lm "$name=$name/checkpoint_best.pt" -o "${distances[-1]}"
 done
 mv results.part results.tsv

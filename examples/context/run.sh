@@ -12,8 +12,14 @@ here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
 shift
-systems=${SYSTEMS:-plain averaging single combined amsrn key_value_predict four_gram}
-kinds=${KINDS:-alone context temperature unigram-cache neural-cache adaptation}
+all_systems="plain averaging single combined amsrn key_value_predict four_gram"
+all_kinds="alone context temperature unigram-cache neural-cache adaptation"
+SYSTEMS=${SYSTEMS:-$all_systems} KINDS=${KINDS:-$all_kinds} UPDATES=${UPDATES:-2500} FIT=${FIT:-800} TEST=${TEST:-500} ADAPT=${ADAPT:-400}
+# shellcheck disable=SC2086 # several words
+known_names SYSTEMS $all_systems
+# shellcheck disable=SC2086
+known_names KINDS $all_kinds
+whole_numbers UPDATES FIT TEST ADAPT
 work=${WORK:-$here/work}
 enter "$work"
 
@@ -23,7 +29,7 @@ binarise --padding-factor 1
 if grep -q '^$' train.txt; then context=blank order=shuffled; else context=all order=corpus; fi
 
 models=() checkpoints=()
-for system in $systems; do
+for system in $SYSTEMS; do
     case $system in
         plain) model=(--arch plain_lstm_lm) ;;
         averaging) model=(--arch averaging_lstm_lm) ;;
@@ -35,35 +41,33 @@ for system in $systems; do
         # an output of 200 needs states of 3 and 4 times 200
         key_value_predict) model=(--arch kvp_lstm_lm --decoder-hidden-size 600) ;;
         four_gram) model=(--arch ngram_rnn_lm --ngram-order 4 --decoder-hidden-size 800) ;;
-        *) echo "run.sh: SYSTEMS: $system is not known" >&2; exit 2 ;;
     esac
     training=(bin --user-dir attlm_fairseq --task document_reset_lm --document-order "$order" --bptt 35 \
         --criterion lm_cross_entropy --decoder-embed-dim 200 --decoder-hidden-size 200 --decoder-layers 1 --dropout 0.2 --output-layer tied \
-        --optimizer adam --lr 0.003 --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update "${UPDATES:-2500}" --clip-norm 5 \
-        --batch-size 20 --max-update "${UPDATES:-2500}" --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple \
+        --optimizer adam --lr 0.003 --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update "$UPDATES" --clip-norm 5 \
+        --batch-size 20 --max-update "$UPDATES" --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple \
         --save-dir "$system" "${model[@]}" "$@")
     train_model "$system" "" "${training[@]}"
     models+=(--lm "$system=$system/checkpoint_best.pt") checkpoints+=("$system/checkpoint_best.pt")
 done
 
-head -n "${FIT:-800}" valid.txt > fit.txt
-head -n "${TEST:-500}" test.txt > part.txt
+head -n "$FIT" valid.txt > fit.txt
+head -n "$TEST" test.txt > part.txt
 # results of other models or texts stay in folders of their own
-results=tests-$({ echo "$systems"; cat fit.txt part.txt "${checkpoints[@]}"; } | cksum | cut -d ' ' -f 1)
+results=tests-$({ echo "$SYSTEMS"; cat fit.txt part.txt "${checkpoints[@]}"; } | cksum | cut -d ' ' -f 1)
 mkdir -p "$results"
-for kind in $kinds; do
+for kind in $KINDS; do
     found=$results/$kind
     case $kind in
         alone) options=("${models[@]}" --context-sentences 0) ;;
         context) options=("${models[@]}") ;;
         temperature | unigram-cache | neural-cache | adaptation)
             lines=()
-            [ "$kind" != adaptation ] || { lines=(--lines "${ADAPT:-400}"); found+=-${ADAPT:-400}; }
+            [ "$kind" != adaptation ] || { lines=(--lines "$ADAPT"); found+=-$ADAPT; }
             options=(--config "$found.toml")
             [ -e "$found.toml" ] || attlm fit fit.txt "${models[@]}" --context "$context" --find "$kind" "${lines[@]}" -o "$found.toml" \
                 > "$found.fit" 2>&1 || { tail -3 "$found.fit" >&2; exit 1; }
             ;;
-        *) echo "run.sh: KINDS: $kind is not known" >&2; exit 2 ;;
     esac
     [ -e "$found.tsv" ] || { attlm ppl part.txt "${options[@]}" --context "$context" > part.tsv; mv part.tsv "$found.tsv"; }
     echo "== test, $kind"

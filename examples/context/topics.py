@@ -36,6 +36,11 @@ def main(quickstart: Path, folder: Path) -> None:
     names = document_of_sentence()
     for split in corpus.SPLITS:
         sentences = (quickstart / f"{split}.txt").read_text(encoding="ascii").splitlines()
+        if lacking := next((sentence for sentence in sentences if sentence not in names[split]), None):
+            sys.exit(
+                f"topics.py: {quickstart / split}.txt has a sentence that is not in this Python's library, {lacking!r}: make the "
+                "quickstart again with this Python, by examples/quickstart/run.sh --fresh"
+            )
         of = [names[split][sentence] for sentence in sentences]
         documents = [[sentence for _, sentence in group] for _, group in groupby(zip(of, sentences, strict=True), key=lambda pair: pair[0])]
         (folder / f"{split}.txt").write_text("\n\n".join("\n".join(document) for document in documents) + "\n", encoding="ascii")

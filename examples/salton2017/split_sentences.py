@@ -40,6 +40,8 @@ def main() -> None:
     source, output = map(Path, sys.argv[1:])
     found = {split: text_of(source, split) for split in ("train", "valid", "test")}
     output.mkdir(parents=True, exist_ok=True)
+    if output.samefile(source):
+        sys.exit("split_sentences.py: OUTPUT is FOLDER, whose texts would be replaced: name another folder")
     trainer = PunktTrainer()
     trainer.train("\n".join(paragraphs(found["train"])), finalize=True)
     tokenizer = PunktSentenceTokenizer(trainer.get_params())

@@ -12,16 +12,6 @@ here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
 shift
-work=${WORK:-$here/work}
-enter "$work"
-
-plain_texts "$data"
-same_settings dict "SENTENCES=${SENTENCES:-all}"
-preprocess dict --only-source --padding-factor 1 --trainpref train.txt --dict-only
-head -n "${SENTENCES:--0}" train.txt > read.txt
-awk 'NR > 1 && NR % 350 == 1 { print "" } { print }' valid.txt > rows.txt  # a blank line between rows that are read in parallel
-preprocess bin --only-source --srcdict dict/dict.txt --trainpref read.txt --validpref rows.txt
-
 declare -A techniques=(
     [base]=""
     [dropout]="--dropout 0.3"
@@ -35,16 +25,27 @@ declare -A techniques=(
     [ema]="--average ema"
 )
 techniques[all]="${techniques[*]}"
+ROWS=${ROWS:-base dropout locked words weight-drop ar-tar random-bptt rotated advsoft ema all} UPDATES=${UPDATES:-8000}
+known_names ROWS "${!techniques[@]}"
+whole_numbers UPDATES ${SENTENCES:+SENTENCES}
+work=${WORK:-$here/work}
+enter "$work"
+
+plain_texts "$data"
+same_settings dict "SENTENCES=${SENTENCES:-all}"
+preprocess dict --only-source --padding-factor 1 --trainpref train.txt --dict-only
+head -n "${SENTENCES:--0}" train.txt > read.txt
+awk 'NR > 1 && NR % 350 == 1 { print "" } { print }' valid.txt > rows.txt  # a blank line between rows that are read in parallel
+preprocess bin --only-source --srcdict dict/dict.txt --trainpref read.txt --validpref rows.txt
 
 printf 'row\tseed\tppl\n' > results.part
-for row in ${ROWS:-base dropout locked words weight-drop ar-tar random-bptt rotated advsoft ema all}; do
-    [ -n "${techniques[$row]+known}" ] || { echo "run.sh: ROWS: $row is not known" >&2; exit 2; }
+for row in $ROWS; do
     read -ra technique <<< "${techniques[$row]}"
     for seed in ${SEEDS:-1 2}; do
         name=$row-$seed
         training=(bin --user-dir attlm_fairseq --task document_reset_lm --document-order corpus --bptt 35 --arch plain_lstm_lm \
             --criterion lm_cross_entropy --decoder-embed-dim 200 --decoder-hidden-size 200 --decoder-layers 2 --dropout 0 --output-layer tied \
-            --optimizer adam --lr 0.003 --lr-scheduler cosine --warmup-updates 100 --clip-norm 1 --batch-size 20 --batch-size-valid 10 --max-update "${UPDATES:-8000}" \
+            --optimizer adam --lr 0.003 --lr-scheduler cosine --warmup-updates 100 --clip-norm 1 --batch-size 20 --batch-size-valid 10 --max-update "$UPDATES" \
             --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple --save-dir "$name" "${technique[@]}" \
             --seed "$seed" "$@")
         train_model "$name" "" "${training[@]}"

@@ -4,7 +4,7 @@
 #
 # usage: run.sh FOLDER [options of fairseq-train ..]
 # FOLDER holds train, valid and test as .txt or .txt.gz: one text, such as Penn Treebank, or articles in WikiText's format, at each of which
-# state and memory are reset in training. The options given come last and win.
+# state and memory are reset in training. The options given come last and win, but those that change the number of updates are refused.
 # MODEL="--arch ..": the model and its sizes. BPTT=35 words of each of BATCH=40 rows make an update, RATE=0.0022 is the first rate. EPOCHS=9
 # epochs of the text, the first WEAK=9 with less dropout than the others. MORE="9 9" goes on twice, for two more hours each, with more dropout:
 # the rate falls to 0 again from MORE_RATE=0.0018 (or one for each: "0.0018 0.0015"). PROCESSES=2 of a CPU share the rows. WORK=folder.
@@ -17,11 +17,20 @@ here=$(CDPATH="" cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
 shift
-export PROCESSES=${PROCESSES:-1}
-EPOCHS=${EPOCHS:-9}
-BATCH=${BATCH:-40}
-whole_numbers EPOCHS PROCESSES BATCH
+EPOCHS=${EPOCHS:-9} BATCH=${BATCH:-40} BPTT=${BPTT:-35} WEAK=${WEAK:-9} STEADY=${STEADY:-0} POINTER=${POINTER:-0} FIT=${FIT:-3370}
+KINDS=${KINDS:-alone context neural-cache adaptation both}
+whole_numbers EPOCHS BATCH BPTT FIT
+whole_numbers_or_0 WEAK STEADY POINTER
+known_names KINDS alone context neural-cache adaptation both
 ((BATCH % PROCESSES == 0)) || { echo "run.sh: BATCH=$BATCH rows cannot be shared evenly by PROCESSES=$PROCESSES" >&2; exit 2; }
+for option in "$@"; do
+    case ${option%%=*} in
+        --batch-size | --bptt | --update-freq | --max-update | --max-epoch)
+            echo "run.sh: ${option%%=*}: this script counts the updates: set EPOCHS, BATCH and BPTT instead" >&2
+            exit 2
+            ;;
+    esac
+done
 for MORE_EPOCHS in ${MORE:-}; do whole_numbers MORE_EPOCHS; done
 work=${WORK:-$here/work}
 enter "$work"
@@ -39,12 +48,12 @@ fi
 preprocess dict --only-source --padding-factor 1 --trainpref train.marked --dict-only
 preprocess bin --only-source --srcdict dict/dict.txt --trainpref train.marked --validpref valid.rows
 
-rows=$((BATCH / PROCESSES)) bptt=${BPTT:-35}
+rows=$((BATCH / PROCESSES))
 words=$(cat train.txt | wc -wl | awk '{ print $1 + $2 }')
 # of an epoch: one segment more where a rotated row wraps around, and half a segment of a row at the end of a document
-updates=$(((words + BATCH * bptt - 1) / (BATCH * bptt) + 1 + (documents + 2 * BATCH - 1) / (2 * BATCH)))
+updates=$(((words + BATCH * BPTT - 1) / (BATCH * BPTT) + 1 + (documents + 2 * BATCH - 1) / (2 * BATCH)))
 read -ra model_options <<< "${MODEL:---arch mogrifier_lstm_lm --decoder-hidden-size 1280 --projection-size 440 --mogrifier-rank 64}"
-training=(bin --user-dir attlm_fairseq --task document_reset_lm "${marker[@]}" --document-order rotated --bptt "$bptt" --batch-size "$rows" --batch-size-valid 10 \
+training=(bin --user-dir attlm_fairseq --task document_reset_lm "${marker[@]}" --document-order rotated --bptt "$BPTT" --batch-size "$rows" --batch-size-valid 10 \
     "${model_options[@]}" --decoder-layers 1 --decoder-embed-dim 440 --output-layer tied --init-range 0.05 \
     --criterion lm_cross_entropy --locked-dropout --temporal-activation-reg 1 --optimizer adam --clip-norm 1 \
     --lr-scheduler polynomial_decay --warmup-updates 150 --validate-interval 2 --best-checkpoint-metric ppl --no-epoch-checkpoints \
@@ -69,7 +78,7 @@ go_on_from() {
     done
 }
 
-model=model epochs=$EPOCHS weak_epochs=${WEAK:-9} steady=${STEADY:-0} pointer=${POINTER:-0} rate=${RATE:-0.0022}
+model=model epochs=$EPOCHS weak_epochs=$WEAK steady=$STEADY pointer=$POINTER rate=${RATE:-0.0022}
 first=$(until_epoch "$epochs" "$rate")
 if ((steady)); then
     ((steady + pointer < epochs)) || {
@@ -117,9 +126,8 @@ for more_epochs in ${MORE:-}; do
         --save-dir "$model" "$@"
 done
 
-lines=${FIT:-3370}
 mkdir -p "$model/test"  # in the folder of the model, so that the results go when it is removed
-for kind in ${KINDS:-alone context neural-cache adaptation both}; do
+for kind in $KINDS; do
     found=$model/test/$kind
     case $kind in
         alone) options=(--lm "lm=$model/checkpoint_best.pt" --context-sentences 0) ;;
@@ -127,12 +135,11 @@ for kind in ${KINDS:-alone context neural-cache adaptation both}; do
         neural-cache | adaptation | both)
             find=(--find "$kind")
             [ "$kind" != both ] || find=(--find neural-cache --find adaptation)
-            found+=-$lines
+            found+=-$FIT
             options=(--config "$found.toml")
-            [ -e "$found.toml" ] || attlm fit valid.txt --lm "lm=$model/checkpoint_best.pt" --context all --lines "$lines" "${find[@]}" \
+            [ -e "$found.toml" ] || attlm fit valid.txt --lm "lm=$model/checkpoint_best.pt" --context all --lines "$FIT" "${find[@]}" \
                 -o "$found.toml" > "$found.fit" 2>&1 || { tail -3 "$found.fit" >&2; exit 1; }
             ;;
-        *) echo "run.sh: KINDS: $kind is not known" >&2; exit 2 ;;
     esac
     [ -e "$found.tsv" ] || { attlm ppl test.txt "${options[@]}" --context all > part.tsv; mv part.tsv "$found.tsv"; }
     echo "== test, $kind: ppl $(tail -n 1 "$found.tsv" | cut -f 2)"

@@ -50,6 +50,7 @@ def run(recipe: str, *arguments: object, work: Path, code: int = 0, script: str 
         folder.mkdir(exist_ok=True)
         if not (folder / "attlm_fairseq").exists():
             (folder / "attlm_fairseq").symlink_to(ROOT / "attlm_fairseq")
+            (folder / "lock").touch()  # what a run.sh has made; other files it would not touch
     path = os.pathsep.join([str(programs()), str(Path(sys.executable).parent), os.environ["PATH"]])
     result = subprocess.run(
         ["bash", ROOT / "examples" / recipe / script, *map(str, arguments)],
@@ -180,6 +181,41 @@ def test_no_epochs_are_refused(tmp_path, value, code):
     assert result.stderr == (f"run.sh: found MORE={value}, expected a whole number from 1 on\n" if code else "")
 
 
+def test_names_that_are_not_known_are_refused_at_the_start(tmp_path):
+    assert steps(tmp_path, "ROWS='a b'; known_names ROWS a b c").returncode == 0
+    assert steps(tmp_path, "ROWS='a bc'; known_names ROWS a b c").stderr == "run.sh: found bc in ROWS, expected some of a b c\n"
+    assert steps(tmp_path, "EPOCHS=0 WEAK=x; whole_numbers_or_0 EPOCHS WEAK").stderr.startswith("run.sh: found WEAK=x, expected")
+
+
+def test_a_folder_of_the_users_is_not_entered(tmp_path, monkeypatch):
+    """Its files could be overwritten, or taken for what the script has made."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "train.txt").touch()
+    result = steps(tmp_path, "enter mine; echo went on")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"run.sh: {tmp_path}/mine holds files that no run.sh has made")
+    (tmp_path / "other" / "work").mkdir(parents=True)
+    monkeypatch.setenv("CDPATH", f"{tmp_path}/other")  # `cd work` alone would go there
+    assert steps(tmp_path, "enter work >/dev/null; pwd").stdout == f"{tmp_path}/work\n"
+
+
+def test_steps_are_done_again_only_if_they_depend_on_what_changed(tmp_path):
+    """As in context/conversations.sh: systems after a common step, then a step over all of them."""
+    script = """begin work bash; step one 1 common "echo $ONE > 1"
+        for system in $SYSTEMS; do apart="@(tune|rescore)-!($system)"
+            step tune-$system t.$system tune "touch t.$system"; step rescore-$system r.$system rescore "touch r.$system"; done
+        apart="@(tune|rescore)-*"; step all all errors "echo $SYSTEMS > all" """
+
+    def done(one: int, systems: str) -> int:
+        result = steps(tmp_path, f"here={tmp_path} ONE={one} SYSTEMS='{systems}'; {script}")
+        assert result.returncode == 0, result.stderr
+        return result.stdout.count("done before")
+
+    assert [done(1, "a b"), done(1, "a b"), done(1, "b"), done(1, "a b")] == [0, 6, 3, 5]
+    (tmp_path / "work" / "t.a").unlink()
+    assert [done(1, "a b"), done(2, "a b"), done(2, "a b")] == [3, 0, 6]
+
+
 def test_settings_of_scripts_are_not_variables_of_bash():
     """In a terminal bash sets LINES to the height of the window."""
     scripts = {path: path.read_text("utf-8") for path in sorted((ROOT / "examples").glob("**/*.sh"))}
@@ -191,12 +227,17 @@ def test_settings_of_scripts_are_not_variables_of_bash():
 def test_a_folder_keeps_to_its_inputs(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
-    assert [steps(tmp_path, f"same_inputs texts.cksum {files}").returncode for files in ("a b", "a b", "a")] == [0, 0, 2]
-    assert steps(tmp_path, "same_inputs other.cksum b").returncode == 0
+    # what made nothing, such as a wrong file, may be mended
+    assert [steps(tmp_path, f"same_inputs texts.cksum made {files}").returncode for files in ("b", "a b")] == [0, 0]
+    assert steps(tmp_path, "same_settings made A=0 B=all").returncode == 0
+    assert steps(tmp_path, "same_settings made A=1 B=all").returncode == 0
+    (tmp_path / "made").touch()
+    assert [steps(tmp_path, f"same_inputs texts.cksum made {files}").returncode for files in ("a b", "a b", "a")] == [0, 0, 2]
+    assert steps(tmp_path, "same_inputs other.cksum other b").returncode == 0
     results = [steps(tmp_path, f"same_settings made A={value} B=all") for value in (1, 1, 2)]
     assert [result.returncode for result in results] == [0, 0, 2]
     assert f"run.sh: {tmp_path} was made with A=1 B=all, not A=2 B=all: remove it" in results[-1].stderr
-    (tmp_path / "settings").rename(tmp_path / "made")  # of a script that kept no settings
+    (tmp_path / "settings").unlink()  # made by a script that kept none
     assert "was made with other settings, not A=1: remove it" in steps(tmp_path, "same_settings made A=1").stderr
 
 
@@ -268,7 +309,7 @@ def test_context(corpus, tmp_path):
         again = run("context", corpus, *toy, work=tmp_path / "trained", **settings | {"KINDS": "context"} | changed)
         assert (measured[0] in again.splitlines()) == expected
     unknown = run("context", corpus, *toy, work=tmp_path / "trained", code=2, **settings | {"KINDS": "caches"})
-    assert unknown.splitlines()[-1] == "run.sh: KINDS: caches is not known"
+    assert unknown.splitlines()[-1].startswith("run.sh: found caches in KINDS, expected some of alone context")
 
 
 def test_open_questions(corpus, tmp_path):
@@ -295,7 +336,7 @@ def test_techniques(corpus, tmp_path):
     options = (tmp_path / "trained" / "all-2" / "options").read_text()
     for technique in ("--weight-drop", "--average ema", "--document-order rotated", "--adversarial-softmax", "--dropout-words"):
         assert technique in options
-    assert "ROWS: none is not known" in run("techniques", corpus, *toy, work=tmp_path / "trained", ROWS="none", code=2)
+    assert "run.sh: found none in ROWS, expected some of" in run("techniques", corpus, *toy, work=tmp_path / "trained", ROWS="none", code=2)
 
 
 def test_two_hours(one_text, tmp_path):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 
+import fairseq.checkpoint_utils
 import pytest
 import torch
 from fairseq.data import Dictionary
@@ -199,3 +201,25 @@ def test_validations_of_other_events_are_not_compared(changed, kept, caplog):
         resuming._loading(load_checkpoint)(cfg, trainer)
     assert "the next validation counts as the best so far" in caplog.text
     assert resumed.average.perplexities == kept
+
+
+def test_a_copy_of_a_checkpoint_is_whole_or_not_there(tmp_path, monkeypatch):
+    """fairseq copies the best checkpoint to the last one after the best is saved."""
+    best, last = tmp_path / "checkpoint_best.pt", tmp_path / "checkpoint_last.pt"
+    best.write_text("new")
+    last.write_text("before")
+    resuming.complete_checkpoints()  # as the plugin does
+    copy = fairseq.checkpoint_utils.PathManager.copy
+
+    def killed(source: Path, target: Path) -> None:
+        target.write_text("n")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(resuming.shutil, "copyfile", killed)
+        with pytest.raises(KeyboardInterrupt):
+            copy(str(best), str(last), overwrite=True)
+    assert last.read_text() == "before"
+    assert copy(str(best), str(last), overwrite=True)
+    assert last.read_text() == "new"
+    assert {path.name for path in tmp_path.iterdir()} == {best.name, last.name}

@@ -20,6 +20,7 @@ from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.look_ahead_word_lm import LookAheadWordLM
 
 RATE = 16_000  # Whisper's samples per second
+LONGEST = 30  # seconds
 BEAM = 5
 
 
@@ -54,6 +55,8 @@ def loaded_whisper(folder: str, recordings: list[str]) -> tuple[Any, Any, dict[s
         if rate != RATE or samples.ndim > 1:
             channels = "mono" if samples.ndim == 1 else f"{samples.shape[1]} channels"
             sys.exit(f"decode.py: {recording} has {rate} Hz, {channels}; Whisper reads 16000 Hz, mono: convert it")
+        if len(samples) > LONGEST * RATE:
+            sys.exit(f"decode.py: {recording} has {len(samples) / RATE:.1f} s; Whisper reads {LONGEST} s at once: cut it into shorter ones")
         audio.append(samples)
     processor = WhisperProcessor.from_pretrained(folder)
     features = processor(audio, sampling_rate=RATE, return_tensors="pt")
@@ -64,20 +67,27 @@ def loaded_whisper(folder: str, recordings: list[str]) -> tuple[Any, Any, dict[s
 def weighted(text: str) -> tuple[str, float]:
     """Return file and weight of FILE=WEIGHT, for argparse, which makes an error one line."""
     path, _, weight = text.rpartition("=")
-    if not path or not Path(path).exists():
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected FILE=WEIGHT with a file that is there, such as lm.arpa=0.3")
-    return path, float(weight)
+    try:
+        if path and Path(path).exists():
+            return path, float(weight)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"found {text!r}, expected FILE=WEIGHT with a file that is there, such as lm.arpa=0.3")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lm", action="append", required=True, metavar="FILE=WEIGHT", type=weighted, help="an LM of words; repeatable")
     parser.add_argument("--model", help="folder of a Whisper")
-    parser.add_argument("--max-tokens", type=int, default=30)
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="of a transcript; default: Whisper's own limit, 30 if it reads noise")
     parser.add_argument("recordings", nargs="*", help="mono files of 16 kHz")
     options = parser.parse_args()
     if bool(options.model) != bool(options.recordings):
         parser.error("--model and recordings go together; without both, a random Whisper reads noise")
+    if len(dict(options.lm)) < len(options.lm):
+        parser.error("--lm: a file is given twice; give it once, with its whole weight")
+    most = options.max_tokens or (None if options.model else 30)
+    limit = {"max_new_tokens": most} if most else {}
     model, tokenizer, inputs = loaded_whisper(options.model, options.recordings) if options.model else random_whisper()
     lms = LogLinearLM.load(dict(options.lm))
     # Whisper writes capitals and punctuation, which the language models have not seen
@@ -85,7 +95,7 @@ def main() -> None:
     prompt = len(getattr(tokenizer, "prefix_tokens", [])) or 1  # start, language, task and time tokens are not text
     for name, processors in (("alone", []), ("with language models", [FusionLogitsProcessor(fusion, prompt_length=prompt)])):
         with torch.inference_mode():
-            found = model.generate(**inputs, num_beams=BEAM, max_new_tokens=options.max_tokens, logits_processor=processors)
+            found = model.generate(**inputs, num_beams=BEAM, **limit, logits_processor=processors)
         for text in tokenizer.batch_decode(found, skip_special_tokens=True):
             print(f"{name}\t{text.strip()}")
 
