@@ -50,7 +50,7 @@ help:
 	@echo "make docs     build the documentation into build/docs"
 	@echo "make fuzz     damaged and hostile input for SECONDS=600, runs killed at random"
 	@echo "make install  make or refresh $(VENV) without KenLM's programs"
-	@echo "VENV=folder, PYTHON=python3.x and CUDA=1 (torch with its CUDA libraries, gigabytes) change what is installed where."
+	@echo "VENV=folder, PYTHON=python3.x (of a new folder) and CUDA=1 (torch with its CUDA libraries, gigabytes) change what is installed where."
 
 install: $(DONE)/package
 
