@@ -41,12 +41,13 @@ def _hashes(references: Iterable[Sequence[str]]) -> set[str]:
     return {hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:HASH_DIGITS] for text in texts}
 
 
-def same_utterance(references: Sequence[Sequence[str]], hypotheses: Sequence[Sequence[str]], prepared: Callable[[str], str]) -> np.ndarray:
+def same_utterance(references: Sequence[Sequence[str]], hypotheses: Sequence[Sequence[str]], *prepared: Callable[[str], str]) -> np.ndarray:
     """Return an utterance number (N,) for each list, numbered in order of first appearance.
 
     Two lists are of the same utterance if their references match or their hypotheses, several different ones, are identical, unless
-    these have no words. (One text alone, such as "yes", is often the answer to other utterances, too.) References are compared after
-    ``prepared``, ignoring case, white space and order. Such lists are not independent samples: weights tuned on one have seen the other.
+    these have no words. (One text alone, such as "yes", is often the answer to other utterances, too.) References match if they do after
+    one of ``prepared``, ignoring case, white space and order. Such lists are not independent samples: weights tuned on one have seen the
+    other.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -54,8 +55,9 @@ def same_utterance(references: Sequence[Sequence[str]], hypotheses: Sequence[Seq
     keys: dict[tuple[str, ...], int] = {}
     links = []
     for row, (of_list, texts) in enumerate(zip(references, hypotheses, strict=True)):
-        compared = sorted(" ".join(prepared(reference).lower().split()) for reference in of_list)
-        of_row = {"references": compared, "hypotheses": sorted(texts) if len(set(texts)) > 1 else []}
+        of_row = {"hypotheses": sorted(texts) if len(set(texts)) > 1 else []}
+        for number, prepare in enumerate(prepared):
+            of_row[f"references {number}"] = sorted(" ".join(prepare(reference).lower().split()) for reference in of_list)
         filled = [(what, *found) for what, found in of_row.items() if any(map(str.strip, found))]  # silences are not one utterance
         links += [(row, keys.setdefault(key, len(keys))) for key in filled]
     lists = len(references)

@@ -129,6 +129,7 @@ def evaluate_corrections(
         InputError: the input is unreadable or wrong, ``text`` or ``language`` is given next to a table, or there are fewer
             utterances than folds.
     """
+    require_whole_number("folds", folds, 2)
     steps = check_steps(text_pipeline(text))
     path = None if table is None else Path(fspath(table))
     loaded = None if path is None else Corrections.load(path)
@@ -150,7 +151,7 @@ def evaluate_corrections(
         teach = partial(loaded.learned_again, table=path)
     else:
         check_language(language)
-    fold_of = folds_of(read, folds, groups=groups_of(read, folds_by))
+    fold_of = folds_of(read, folds, groups=groups_of(read, folds_by), text=steps if loaded is None else loaded.text)
     if path is not None and loaded is not None:
         note_jackknifed(path, loaded, read, fold_of)
     for _, others, held_out in splits(fold_of):
@@ -226,7 +227,7 @@ def jackknife(
     for name, of_folds in (lms or {}).items():
         if len(of_folds) != folds:
             raise InputError(f"the LM {name!r} has {len(of_folds)} files, expected one for each of the {folds} folds, in their order")
-    fold_of = folds_of(read, folds, groups=groups_of(read, options.folds_by))
+    fold_of = folds_of(read, folds, groups=groups_of(read, options.folds_by), text=steps)
     numbers = iter(range(folds))
 
     def learned(others: list[NbestList]) -> Callable[[list[NbestList]], list[NbestList]]:

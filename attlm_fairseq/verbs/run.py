@@ -14,7 +14,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.clauses import SPLITS_AT_SPACES, fitting_tokenizer, takes_clauses
 from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
-from attlm_fairseq.nbest.corrections.expansion import SCORES
+from attlm_fairseq.nbest.corrections.expansion import PHRASES, SCORES
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.features.combination import COMPUTED
@@ -163,6 +163,17 @@ def require_weights(run: RunConfig) -> list[str]:
             )
     if run.adds_candidates and not any(name in run.weights for name in (*SCORES, CORRECTOR)):
         raise InputError("no weight for what corrections add to the lists: find the weights with `attlm tune` and the same options")
+    of_sources = {
+        run.candidates.table: [name for name in SCORES if name != PHRASES],
+        run.candidates.phrases: [PHRASES],
+        run.candidates.corrector: [CORRECTOR],
+    }
+    for source, scores in of_sources.items():
+        if source is not None and not any(name in run.weights for name in scores):
+            note(
+                f"WARNING: {source} adds candidates, but its score has no weight: they take the places of others, and nothing speaks for "
+                "them; find the weights with `attlm tune` and the same options"
+            )
     return features
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.writing import is_stream
+from attlm_fairseq.nbest.corrections.table_file import lm_of
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.context.conversations import ContextSpec, parse_context
 from attlm_fairseq.text import TextPipeline, text_pipeline
@@ -77,7 +78,9 @@ def files_of(config: RunConfig) -> Iterator[tuple[str, list[str | Path | None]]]
         yield f"a text step of {lm.name}", [*files_of_steps(lm.text), *files_of_steps(lm.source_text)]
     yield "a text step", [*files_of_steps(config.text), *files_of_steps(config.decision.text)]
     yield "the context", files_of_groups(config.context)
-    yield "the corrections", [config.candidates.table, config.candidates.phrases, config.candidates.corrector]
+    table = config.candidates.table
+    yield "the corrections", [table, config.candidates.phrases, config.candidates.corrector]
+    yield "the LM of the corrections", [None if table is None or is_stream(str(table)) else lm_of(table)]
 
 
 def files_of_groups(groups: str | ContextSpec | None) -> list[str | Path | None]:

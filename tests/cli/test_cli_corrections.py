@@ -210,6 +210,19 @@ def test_jackknifed_lists_have_scores_that_have_not_seen_them(folder: Path) -> N
     assert not Path("more").exists()
 
 
+def test_phrases_without_a_weight_are_told(folder: Path) -> None:
+    """The weights were tuned without them."""
+    (folder / "names.txt").write_text("oakland\n")
+    run("tune", "dev.json", "--corrections", "c.tsv", "--restarts", 1)
+    assert "WARNING" not in run("rescore", "dev.json", "-o", "out.json").stderr
+    assert "WARNING: names.txt adds candidates, but its score has no weight" in run("rescore", "dev.json", "--phrases", "names.txt").stderr
+
+
+def test_the_lm_of_a_table_is_not_overwritten(folder: Path) -> None:
+    run("tune", "dev.json", "--corrections", "c.tsv", "--restarts", 1)
+    assert "c.arpa: the output would overwrite the LM of the corrections" in refused("rescore", "dev.json", "-o", "c.arpa")
+
+
 def test_zero_is_a_weight_for_what_corrections_add(folder: Path) -> None:
     """Tuning may find that the scores of the candidates tell nothing."""
     weights = ("--weight", "am_score=1", "--weight", "corrections=0")

@@ -259,7 +259,7 @@ def learn_corrections(
         estimate_search_lm(map(text.prepared, texts), lm)
     return Corrections(
         learn_phrases(pairs),
-        learn_numbers(pairs, language),
+        learn_numbers(pairs, language, text),
         learn_letters(pairs),
         lm,
         language,

@@ -59,7 +59,7 @@ class Channel:
                     )
                 )
             if 0 < begin < last:
-                for end, target, log_prob, way in self.numbers.options(words, begin):
+                for end, target, log_prob, way in self.numbers.options(words, begin, self.text):
                     here.append(Edge(begin, end, target, log_prob, ("number", way, " ".join(target))))
                 here += self._respelled(words, begin, last)
                 here += self._from_list(words, begin, last)

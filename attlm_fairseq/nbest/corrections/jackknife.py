@@ -15,16 +15,24 @@ from attlm_fairseq.nbest.metrics.making import make_metric
 from attlm_fairseq.nbest.metrics.metric import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.tuning.folds import FOLDS, assign_folds
+from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
 
 
-def folds_of(lists: Sequence[NbestList], folds: int = FOLDS, metric: Metric | None = None, groups: np.ndarray | None = None) -> np.ndarray:
+def folds_of(
+    lists: Sequence[NbestList],
+    folds: int = FOLDS,
+    metric: Metric | None = None,
+    groups: np.ndarray | None = None,
+    text: TextPipeline = NO_STEPS,
+) -> np.ndarray:
     """Return the fold (N,) of each list, from 0. Raises InputError if there are too few lists for so many folds.
 
-    Lists of one group (N,), such as a document, share a fold; without groups, lists of one utterance do.
+    Lists of one group (N,), such as a document, share a fold; without groups, lists of one utterance do: those whose references match for
+    the metric (default: WER), or after the text steps of what is learned.
     """
     if groups is None:
         texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in lists]
-        groups = same_utterance([nbest.references for nbest in lists], texts, (metric or make_metric("wer")).prepared)
+        groups = same_utterance([nbest.references for nbest in lists], texts, (metric or make_metric("wer")).prepared, text.prepared)
     count = len(set(groups.tolist()))
     if not 2 <= folds <= count:
         raise InputError(f"{count} different lists or groups cannot be divided into {folds} folds: give more lists")

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.alignment import AlignedPair, Block
+from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
 
 LANGUAGE = "en"  # of spelled-out numbers, unless told otherwise
 MAX_NUMBER = 9999
@@ -151,7 +152,8 @@ def check_language(language: str) -> None:
         from num2words import CONVERTER_CLASSES
     except ImportError:
         return
-    if not {language, language[:2]} & CONVERTER_CLASSES.keys():
+    regional = re.fullmatch(r"[a-z]{2}[_-]\w+", language) is not None  # num2words looks at the first two letters of any name
+    if not (language in CONVERTER_CLASSES or (regional and language[:2] in CONVERTER_CLASSES)):
         known = ", ".join(sorted(CONVERTER_CLASSES))
         raise InputError(f"--language {language}: num2words does not know it; expected one of {known}")
     words = number_words(language)
@@ -183,8 +185,11 @@ class NumberChannel:
     counts: dict[str, dict[str, float]] = field(default_factory=dict)
     words: NumberWords | None = None
 
-    def options(self, text: Sequence[str], begin: int) -> Iterator[tuple[int, Words, float, str]]:
-        """Yield the other ways to say the number that begins at a word: where it ends, the words, ln p, and the way's name."""
+    def options(self, text: Sequence[str], begin: int, steps: TextPipeline = NO_STEPS) -> Iterator[tuple[int, Words, float, str]]:
+        """Yield the other ways to say the number that begins at a word: where it ends, the words, ln p, and the way's name.
+
+        ``text`` are the words after the text steps.
+        """
         spoken = self.words.read(text, begin) if self.words and self.log_probs else None
         if spoken is None or self.words is None:
             return
@@ -192,15 +197,22 @@ class NumberChannel:
         best: dict[Words, tuple[float, str]] = {}
         ways = self.words.ways(spoken.value, spoken.ending)
         for name, log_prob in self.log_probs.get(shape(spoken), {}).items():
-            words = ways.get(name)
+            words = _written_like(original, ways.get(name, ()), steps)
             if words and words != original and log_prob > best.get(words, (-math.inf, ""))[0]:
                 best[words] = log_prob, name
         for words, (log_prob, name) in best.items():
             yield spoken.end, words, log_prob, name
 
 
-def learn_numbers(pairs: Iterable[AlignedPair], language: str = LANGUAGE) -> NumberChannel:
-    """Count in which way references say the numbers that hypotheses spell out."""
+def _written_like(original: Sequence[str], words: Words, steps: TextPipeline) -> Words:
+    """Return the words of a number after the text steps, in capitals if the number in their place is."""
+    if steps.steps:
+        words = tuple(steps.words(" ".join(words)))
+    return tuple(" ".join(words).upper().split()) if "".join(original).isupper() and not "".join(words).isupper() else words
+
+
+def learn_numbers(pairs: Iterable[AlignedPair], language: str = LANGUAGE, steps: TextPipeline = NO_STEPS) -> NumberChannel:
+    """Count in which way references say the numbers that hypotheses spell out, both after the text steps."""
     words = number_words(language)
     if words is None:
         return NumberChannel()
@@ -217,7 +229,7 @@ def learn_numbers(pairs: Iterable[AlignedPair], language: str = LANGUAGE) -> Num
             totals[kind] += pair.weight
             target = opposite(pair, place, spoken.end)
             for name, way in words.ways(spoken.value, spoken.ending).items():
-                if way == target:
+                if _written_like(pair.hypothesis[place : spoken.end], way, steps) == target:
                     counts.setdefault(kind, defaultdict(float))[name] += pair.weight
             place = spoken.end
     log_probs: dict[str, dict[str, float]] = {}

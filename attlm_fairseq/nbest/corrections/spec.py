@@ -150,6 +150,6 @@ def expand_for_tuning(
         corrections = loaded.learned_again(others, table)
         return lambda of_fold: corrections.expand_all(of_fold, spec.candidates)
 
-    fold_of = folds_of(lists, folds, metric, groups)
+    fold_of = folds_of(lists, folds, metric, groups, loaded.text)
     note_jackknifed(table, loaded, lists, fold_of)
     return by_folds(lists, fold_of, learn)

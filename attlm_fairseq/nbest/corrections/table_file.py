@@ -8,24 +8,26 @@ Tab-separated UTF-8 lines ``kind source target ln_p count examples``, after line
     number   3              pairs           -0.437   42.4
     letter   y              i               -4.1
 
-``phrase``: words, ``<s>`` and ``</s>`` for the sentence boundaries. ``keep``: a word stays. ``written``: how a word is
-written that corrections compare after the steps of ``# text =``. ``number``: numbers of a shape (see
+``phrase``: words, ``<s>`` and ``</s>`` for the sentence boundaries, ``<s><nul>`` for the word ``<s>`` of a text. ``keep``: a word
+stays. ``written``: how a word is written that corrections compare after the steps of ``# text =``. ``number``: numbers of a shape (see
 ``numbers``) are said in this way. ``letter``: of the edit transducer (see ``letters``); a space is ``<space>``, nothing ``<none>``.
 ``ln_p`` is a natural logarithm, at most 0. A phrase of ``ln_p`` 0 that a person adds is as good as certain; the LM still has its say.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import relpath
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files.reading import TextSource
+from attlm_fairseq.files.reading import TextSource, head_of
 from attlm_fairseq.files.writing import is_stream, whole_file
-from attlm_fairseq.nbest.corrections.alignment import BEGIN, END
+from attlm_fairseq.nbest.corrections.alignment import BEGIN, END, MARK
 from attlm_fairseq.nbest.corrections.letters import LetterChannel
 from attlm_fairseq.nbest.corrections.numbers import LANGUAGE, WAYS, NumberChannel, check_language, is_row, number_words
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, Rule, Words
@@ -40,7 +42,8 @@ MAX_WORDS = 16  # of a phrase
 MAX_TARGETS = 50  # of one source: the best are used
 EXAMPLES = " | "
 MIN_LOG_PROB = math.log(1e-4)  # letters that change with less are not written
-NAMED = {" ": "<space>", "": "<none>", "\0": "<nul>"}
+NUL = "<nul>"  # also after a word of a text that looks like a boundary, see ``bounded``
+NAMED = {" ": "<space>", "": "<none>", "\0": NUL}
 LETTERS = {name: letter for letter, name in NAMED.items()}
 INSERT, STOP = "<insert>", "<stop>"
 
@@ -84,7 +87,7 @@ def write_table(path: Path, table: Table, lm: Path) -> None:
             out.write(f"# text = {','.join(map(str, table.text.steps))}\n")
         out.write(f"# language = {table.language}\n# lists = {table.lists}\n# references = {table.learned_from}\n")
         for row in (COLUMNS, *_rows(table)):
-            out.write("\t".join(row) + "\n")
+            out.write("\t".join(row).replace(MARK, NUL) + "\n")
         out.write(f"{LAST}\n")
 
 
@@ -153,8 +156,9 @@ class _Reader:
             shown = tuple(filter(None, examples.split(EXAMPLES)))
             self._add_phrase(tuple(source.split()), tuple(target.split()), log_prob, self._number(count or "0", "count", 0.0), shown)
         elif kind == "keep":
-            if source != target or len(source.split()) != 1:
+            if source != target or source.split() != [source]:
                 raise self.error(f"found {source!r} that stays {target!r}, expected one word in both columns")
+            self._require_form(source)
             self._once("keep", source)
             self.kept[source] = log_prob
         elif kind == "written":
@@ -195,9 +199,8 @@ class _Reader:
         if not {*source} - {BEGIN, END}:
             raise self.error("the source has no word: what is inserted needs a word of context on one side, in source and target")
         for word in (*source, *target):
-            if self.text.steps and word not in (BEGIN, END) and self.text.words(word) != [word]:
-                compared = " ".join(self.text.words(word))
-                raise self.error(f"{word!r} is {compared!r} after the steps of '# text =': write that")
+            if word not in (BEGIN, END):
+                self._require_form(word)
         if max(len(source), len(target)) > MAX_WORDS:
             raise self.error(f"a phrase of {max(len(source), len(target))} words, expected at most {MAX_WORDS}")
         for phrase in (source, target):
@@ -207,6 +210,16 @@ class _Reader:
             raise self.error(f"{BEGIN} and {END} must be in source and target or in neither")
         self._once("phrase", " ".join(source), " ".join(target))
         self.rules.setdefault(source, []).append(Rule(source, target, log_prob, count, examples))
+
+    def _require_form(self, word: str) -> None:
+        """Raise InputError if the text steps make this word of no text.
+
+        Of their own output they may make another word: a capital of Greek has fewer composed forms than its small letter.
+        """
+        some = word.rstrip(MARK)
+        if self.text.steps and not any(self.text.words(cased) == [some] for cased in (some, some.upper(), some.lower())):
+            compared = " ".join(self.text.words(some))
+            raise self.error(f"{some!r} is {compared!r} after the steps of '# text =': write that")
 
     def _add_letter(self, source: str, target: str, cost: float) -> None:
         self._once("letter", source, target)
@@ -220,6 +233,16 @@ class _Reader:
             self.inserts[b] = cost
         else:
             self.changes.setdefault(a, {})[b] = cost
+
+
+def lm_of(path: Path) -> Path | None:
+    """Return the LM that a table names; None if the file is not a table or cannot be read."""
+    try:
+        lines = itertools.takewhile(lambda line: line.startswith("#"), head_of(path).splitlines())
+    except InputError:
+        return None
+    found = [line.partition("=")[2].strip() for line in lines if re.match(r"#\s*lm\s*=", line)]
+    return path.absolute().parent.resolve() / found[-1] if found else None
 
 
 def read_table(path: Path) -> Table:
@@ -238,6 +261,8 @@ def read_table(path: Path) -> Table:
     for number, line in enumerate(source.lines(), 1):
         reader.line = number
         text = line.rstrip("\r\n")
+        for boundary in (BEGIN, END):
+            text = text.replace(f"{boundary}{NUL}", f"{boundary}{MARK}")
         if text.rstrip() == LAST:
             whole = True
         elif text.startswith("#"):

@@ -22,7 +22,6 @@ from attlm_fairseq.text.unspaced import CHARACTER, PARTS, divided, has_unspaced,
 
 WORD_BY_WORD = ("unicode", "lowercase", "uppercase", "remove-punctuation", "characters")  # steps that see no other word
 COMPATIBILITY = ("nfkc", "nfkd")  # forms of unicode that replace characters by others
-APOSTROPHES = ("'", "\u2019")
 SENTENCE_ENDS = ".?!\u3002\uff1f\uff01\u061f"
 USUAL = 0.5  # share of the occurrences that are written in one way, at least
 TURKISH: dict[Callable[[str], str], Callable[[str], str]] = {str.upper: turkish_upper, str.lower: turkish_lower}
@@ -144,12 +143,23 @@ class Written:
         return "".join(self.written[place] + (self.gaps[place] if place < end - 1 else "") for place in range(begin, end))
 
     def _with_case(self, begin: int, end: int, new: str) -> str:
-        """Return words in the case in which the words from ``begin`` to ``end`` are written, where the steps have changed it."""
-        new = " ".join([self.usual[word].form if word in self.usual else word for word in new.split()])
-        new = self._spaced(self._recased(new, self._case))
+        """Return words in the case in which the words from ``begin`` to ``end`` are written, where the steps have changed it.
+
+        Words that replace letters in capitals, such as DC, are in capitals, unless the lists usually write them otherwise.
+        """
+        surface, compared = ("".join(words[begin:end]) for words in (self.written, self.words))
+        capitals = surface.isupper() and sum(map(str.isalpha, surface)) > 1 and (surface != compared or self._case is str.lower)
+        case = str.upper if capitals else self._case
+        new = self._spaced(" ".join([self._usually(word) or self._recased(word, case) for word in new.split()]))
         first = self.written[begin][:1] if begin < end else ""
         is_capital = first.isupper() and (first != self.words[begin][:1] or self._case is str.lower)
         return self._capitalised(new) if is_capital else new
+
+    def _usually(self, word: str) -> str | None:
+        """Return how a word is usually written, in capitals if the text is; None if that is not known."""
+        if word not in self.usual:
+            return None
+        return self._recased(self.usual[word].form, str.upper) if self._is_of_capitals else self.usual[word].form
 
     def _spaced(self, new: str) -> str:
         """Return new words with or without spaces between characters of scripts without spaces, as this text has them."""
@@ -202,20 +212,26 @@ class Written:
                 return function(text)
         return "".join([case(sign) if self.steps.words(case(sign)) == self.steps.words(sign) else sign for sign in text])
 
-    def inside(self) -> Iterator[tuple[str, str]]:
-        """Yield each word with how it is written, but for the first of a sentence, and none of a text of capitals."""
-        if self._case is str:
+    def inside(self) -> Iterator[tuple[str, str, str]]:
+        """Yield each word with how it is written and how it would be without knowing more, but for the first of a sentence.
+
+        A text of capitals has none.
+        """
+        if not "".join(self.written).isupper():
             for place in range(2, len(self.words) - 1):
                 if not any(sign in SENTENCE_ENDS for sign in self.gaps[place - 1]):
-                    yield self.words[place], self.written[place]
+                    yield self.words[place], self.written[place], self._recased(self.words[place], self._case)
 
     @property
     def _case(self) -> Callable[[str], str]:
         """Return how words in the case of the steps become words in the case of the text."""
-        written, compared = "".join(self.written), "".join(self.words[1:-1])
-        if written.isupper() == compared.isupper() or (written.isupper() and len(self.words) < 4):  # one word may be I or NASA
-            return str
-        return str.upper if written.isupper() else str.lower
+        if "".join(self.words[1:-1]).isupper():
+            return str if "".join(self.written).isupper() else str.lower
+        return str.upper if self._is_of_capitals else str
+
+    @property
+    def _is_of_capitals(self) -> bool:
+        return "".join(self.written).isupper() and len(self.words) >= 4  # one word may be I or NASA
 
     def _ended(self, text: str, opening: str, closing: str) -> str:
         """Return a text with the first letter of this one, and with the signs before the first word and after the last one."""
@@ -241,15 +257,17 @@ class UsualForm(NamedTuple):
 def usual_forms(lists: Iterable[Sequence[str]], steps: TextPipeline) -> dict[str, UsualForm]:
     """Learn how words are written from the texts of lists: names, above all. Each list counts as 1, divided among its texts."""
     counts: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    unknown: dict[str, str] = {}  # how words are written that nothing is known of
     for texts in lists if steps.steps else ():
         for text in texts:
-            for word, form in Written.of(text, steps).inside():
+            for word, form, otherwise in Written.of(text, steps).inside():
                 counts[word][form] += 1 / len(texts)
+                unknown[word] = otherwise
     found = {}
     for word in sorted(counts):
         form, count = max(counts[word].items(), key=lambda item: (item[1], item[0]))
         share = count / sum(counts[word].values())
-        if form != word and share > USUAL and steps.words(form) == [word]:
+        if form != unknown[word] and share > USUAL and steps.words(form) == [word]:
             found[word] = UsualForm(form, math.log(share), count)
     return found
 
@@ -278,27 +296,23 @@ def _parts(token: str, words: Sequence[str], steps: TextPipeline) -> list[str]:
         return ["", token, ""]
     if len(words) == 1 and (tag := TAG.fullmatch(token)) and not steps.words(tag[1] + tag[3]):
         return list(tag.groups())
-    for joins in (_joins_letters, _joins_anything):
-        parts = [""]
-        for place, sign in enumerate(token):
-            is_word = bool(steps.words(sign)) or joins(sign, token[place - 1 : place], token[place + 1 : place + 2])
-            if is_word == (len(parts) % 2 == 0):
-                parts[-1] += sign
-            else:
-                parts.append(sign)
-        parts += [""] if len(parts) % 2 == 0 else []
-        if [steps.words(surface) for surface in parts[1::2]] == [[word] for word in words]:
-            return parts
-    return ["", token, ""] + ["", ""] * (len(words) - 1)
-
-
-def _joins_letters(sign: str, before: str, after: str) -> bool:
-    return sign in APOSTROPHES and before.isalpha() and after.isalpha()
-
-
-def _joins_anything(sign: str, before: str, after: str) -> bool:
-    """Return whether a sign may be inside a word, such as the comma of 5,000 and the soft hyphen."""
-    return before.isalnum() and after.isalnum()
+    runs = [""]  # gap, signs of words, gap, ..
+    for sign in token:
+        if bool(steps.words(sign)) == (len(runs) % 2 == 0):
+            runs[-1] += sign
+        else:
+            runs.append(sign)
+    runs += [""] if len(runs) % 2 == 0 else []
+    parts, place = runs[:1], 1
+    for word in words:  # a word may hold signs that alone are none, such as the comma of 5,000, an apostrophe and the soft hyphen
+        surface = "".join(runs[place : place + 1])
+        while steps.words(surface) != [word] and place + 2 < len(runs):
+            surface += runs[place + 1] + runs[place + 2]
+            place += 2
+        parts += [surface, *runs[place + 1 : place + 2]]
+        place += 2
+    whole = place == len(runs) and [steps.words(surface) for surface in parts[1::2]] == [[word] for word in words]
+    return parts if whole else ["", token, ""] + ["", ""] * (len(words) - 1)
 
 
 def _inserted(gap: str, new: str, at_begin: bool, at_end: bool, space: str) -> str:

@@ -18,6 +18,7 @@ from attlm_fairseq.nbest.corrections.search_lm import estimate_search_lm
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec, expand_for_tuning
 from attlm_fairseq.nbest.corrections.usage import Usage
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.text.pipeline import NO_STEPS, text_pipeline
 from attlm_fairseq.verbs.corrections import JackknifeOptions, jackknife
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -48,6 +49,15 @@ def test_folds_keep_repeated_utterances_together(lists: list[NbestList]) -> None
     with pytest.raises(InputError, match="cannot be divided into 3 folds"):
         folds_of([lists[0], lists[0], lists[0]], 3)
     assert sorted(folds_of(lists[:3], 3)) == [0, 1, 2]
+
+
+def test_folds_keep_together_what_is_one_utterance_after_the_text_steps(lists: list[NbestList]) -> None:
+    """What is learned without punctuation has seen an utterance that only has other punctuation."""
+    other = list_of(98, "Fly!", f"{lists[3].references[0].capitalize()}!")
+    steps = text_pipeline("remove-punctuation,lowercase")
+    for text, together in ((steps, True), (NO_STEPS, False)):
+        same = [folds[3] == folds[-1] for count in range(5, 15) for folds in [folds_of([*lists, other], count, text=text)]]
+        assert all(same) == together
 
 
 def test_each_list_goes_through_what_the_others_taught(lists: list[NbestList]) -> None:

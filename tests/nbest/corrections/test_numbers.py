@@ -19,6 +19,7 @@ from attlm_fairseq.nbest.corrections.numbers import (
     opposite,
     shape,
 )
+from attlm_fairseq.text.pipeline import text_pipeline
 
 num2words = pytest.importorskip("num2words")
 
@@ -103,6 +104,26 @@ def test_an_unknown_language_knows_no_numbers() -> None:
     assert learn_numbers(align_list(["five"], ["fifth"]), "xx") == NumberChannel()
     with pytest.raises(InputError, match=r"--language xx: num2words does not know it; expected one of .*, de, "):
         check_language("xx")
+    with pytest.raises(InputError, match="--language estonian: num2words does not know it"):
+        check_language("estonian")  # it would be Spanish to num2words
+    check_language("de_AT")
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("AT NINE HUNDRED SEVEN", ""),
+        ("At nine hundred seven.", "remove-punctuation,uppercase"),
+        ("AT nine hundred seven", "lowercase"),
+    ],
+)
+def test_numbers_of_capitals_are_learned_and_said_in_capitals(text: str, steps: str) -> None:
+    pipeline = text_pipeline(steps)
+    reference = text.replace("NINE HUNDRED SEVEN", "NINE OH SEVEN").replace("nine hundred seven", "nine oh seven")
+    channel = learn_numbers(align_list([text], [reference], pipeline), steps=pipeline)
+    assert channel.log_probs == {"30x": {"digits-oh": pytest.approx(math.log(0.5))}}
+    words = bounded(pipeline.prepared(text))
+    assert [target for _, target, *_ in channel.options(words, 2, pipeline)] == [tuple(pipeline.prepared(reference).split()[1:])]
 
 
 @pytest.mark.parametrize("language", ["cs", "pl", "ko", "am"])  # no ordinals; IndexError, KeyError and TypeError of some numbers

@@ -10,9 +10,10 @@ import pytest
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.alignment import align_list
 from attlm_fairseq.nbest.corrections.letters import learn_letters
-from attlm_fairseq.nbest.corrections.numbers import learn_numbers
+from attlm_fairseq.nbest.corrections.numbers import NumberChannel, learn_numbers
 from attlm_fairseq.nbest.corrections.phrase_table import learn_phrases
 from attlm_fairseq.nbest.corrections.table_file import MAX_TARGETS, Table, read_table, write_table
+from attlm_fairseq.text.pipeline import text_pipeline
 
 HEAD = "# attlm corrections 1\n# lm = lm.arpa\nkind\tsource\ttarget\tln_p\tcount\texamples\n"
 
@@ -38,6 +39,36 @@ def test_round_trip(table: Table, tmp_path: Path) -> None:
     assert (found.lm, found.lists) == (tmp_path / "lm.arpa", 4)
     write_table(tmp_path / "again.tsv", found, tmp_path / "lm.arpa")
     assert (tmp_path / "again.tsv").read_bytes() == (tmp_path / "c.tsv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("steps", "hypothesis", "reference"),
+    [
+        ("unicode:nfc,uppercase", "\u0390 is", "\u0390 as"),  # its capital is three characters, which NFC would compose
+        ("unicode:nfc,lowercase", "to T\u0308avfiq", "to T\u0308awfiq"),  # its small letter would be composed
+        ("", "</s> fly <s>", "fly"),  # words that look like boundaries
+    ],
+)
+def test_what_is_learned_is_read(steps: str, hypothesis: str, reference: str, tmp_path: Path) -> None:
+    pipeline = text_pipeline(steps)
+    pairs = align_list([hypothesis], [reference], pipeline)
+    learned = Table(learn_phrases(pairs), NumberChannel(), learn_letters(pairs), tmp_path / "lm.arpa", text=pipeline)
+    assert learned.phrases.rules
+    write_table(tmp_path / "c.tsv", learned, tmp_path / "lm.arpa")
+    assert b"\0" not in (tmp_path / "c.tsv").read_bytes()
+    found = read_table(tmp_path / "c.tsv")
+    assert found.phrases.rules.keys() == learned.phrases.rules.keys()
+    assert found.phrases.kept.keys() == learned.phrases.kept.keys()
+
+
+def test_words_that_stay_have_the_form_of_the_steps(tmp_path: Path) -> None:
+    for row, told in (
+        ("keep\tFoo\tFoo\t-1", "'Foo' is 'foo' after the steps"),
+        ("keep\tfoo \tfoo \t-1", "expected one word in both columns"),
+    ):
+        (tmp_path / "c.tsv").write_text(HEAD.replace("kind", "# text = lowercase\nkind") + row + "\n")
+        with pytest.raises(InputError, match=told):
+            read_table(tmp_path / "c.tsv")
 
 
 def test_a_table_that_is_cut_short_is_refused(table: Table, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.corrections import Corrections, learn_corrections
 from attlm_fairseq.nbest.corrections.alignment import bounded
 from attlm_fairseq.nbest.corrections.search import Edge
-from attlm_fairseq.nbest.corrections.written import Written
+from attlm_fairseq.nbest.corrections.written import Written, usual_forms
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.text import text_pipeline
 
@@ -94,7 +94,10 @@ def test_case_and_punctuation_stay(source, target, expected):
         ("May twenty-seven.", [("twenty", "thirty"), ("seven </s>", "</s>")], "May thirty."),
         ("May twenty-seven.", [("twenty seven", "twenty and seven")], "May twenty and seven."),
         ("A.", [("a", "hey")], "Hey."),
-        ("NASA", [("nasa", "nassau")], "Nassau"),
+        ("NASA", [("nasa", "nassau")], "NASSAU"),
+        ("Washington DC, I hope", [("dc", "d c"), ("i", "we")], "Washington D C, We hope"),
+        ("A 10,000-mil trip, e.g. to Bost.", [("10000 mil", "10000 mile"), ("bost", "boston")], "A 10,000-mile trip, e.g. to Boston."),
+        ("It costs $1,234.56, not $5.", [("not", "and")], "It costs $1,234.56, and $5."),
         ("DIE STRASSE.", [("die strasse", "die straße")], "DIE STRAßE."),  # no capital is still \u00df to the steps
         ("ER FÄHRT NACH GISSEN AM MONTAG.", [("gissen", "gießen")], "ER FÄHRT NACH GIEßEN AM MONTAG."),
         ("Algaz gitti.", [("algaz", "\u0131lgaz")], "\u0131lgaz gitti."),  # I is not \u0131 to the step lowercase
@@ -140,6 +143,19 @@ def test_characters_are_written_as_the_text_has_them(text, words, expected):
     written = Written.of(text, CHARACTERS)
     assert written.words == tuple(bounded(CHARACTERS.prepared(text)))
     assert written.rewritten(tuple(bounded(words))) == expected
+
+
+def test_names_are_written_as_the_lists_write_them_whatever_the_case_of_the_steps():
+    texts = ["Fly to Denver now.", "Fly from Denver, please.", "FLIGHTS TO DENVER NOW"]
+    for steps, denver in (("remove-punctuation,lowercase", "denver"), ("remove-punctuation,uppercase", "DENVER")):
+        pipeline = text_pipeline(steps)
+        usual = usual_forms([texts], pipeline)
+        assert {word: form.form for word, form in usual.items()} == {denver: "Denver"}
+        change = (Edge(3, 4, (denver,), 0.0, ("phrase", "", "")),)
+        for text, expected in (("We fly to dender.", "We fly to Denver."), ("WE FLY TO DENDER.", "WE FLY TO DENVER.")):
+            written = Written.of(text, pipeline, usual)
+            kept = [Edge(at, at + 1, (word,), 0.0) for at, word in enumerate(written.words)]
+            assert written.corrected([*kept[:4], change[0]._replace(begin=4, end=5), *kept[5:]]) == expected
 
 
 def test_words_stay_as_they_are_where_they_cannot_be_joined():
