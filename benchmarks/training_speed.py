@@ -129,6 +129,7 @@ def work(model: str, dtype: str, device: str, text: Path | None) -> None:
         task = tasks.setup_task(config.task)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     trainer = Trainer(config, task, task.build_model(config.model), task.build_criterion(config.criterion))
+    trainer.begin_epoch(1)
     batches = itertools.cycle([batch_of(lengths) for lengths in lengths_of(text)])
 
     def step() -> tuple[float, float]:

@@ -44,7 +44,8 @@ enter() {
     mkdir -p "$1"
     CDPATH="" cd "$1"
     if [[ ! -e lock && -n $(ls -A) ]]; then
-        echo "run.sh: $PWD holds files that no run.sh has made and this one could overwrite: name a new folder, or an empty one" >&2
+        echo "run.sh: $PWD holds files that this script could overwrite: move them, or name another folder; if an earlier run.sh has made \
+them, make an empty file $PWD/lock" >&2
         exit 2
     fi
     exec 9>>lock

@@ -19,15 +19,15 @@ if [[ $# -lt 4 ]]; then
 fi
 train=$(realpath "$1") valid=$(realpath "$2") work=$3
 lists=()
-names=" "
+names=/
 for list in "${@:4}"; do
     lists+=("$(realpath "$list")")
     name=$(name_of "$list")
-    if [[ $names == *" $name "* ]]; then
+    if [[ $names == *"/$name/"* ]]; then
         echo "run.sh: two lists are called $name, and results are kept by name: rename one" >&2
         exit 2
     fi
-    names+="$name "
+    names+=$name/
 done
 enter "$work"
 

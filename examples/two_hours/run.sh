@@ -25,7 +25,7 @@ known_names KINDS alone context neural-cache adaptation both
 ((BATCH % PROCESSES == 0)) || { echo "run.sh: BATCH=$BATCH rows cannot be shared evenly by PROCESSES=$PROCESSES" >&2; exit 2; }
 for option in "$@"; do
     case ${option%%=*} in
-        --batch-size | --bptt | --update-freq | --max-update | --max-epoch)
+        --batch-size | --max-sentences | --max-tokens | --bptt | --update-freq | --max-update | --max-epoch)
             echo "run.sh: ${option%%=*}: this script counts the updates: set EPOCHS, BATCH and BPTT instead" >&2
             exit 2
             ;;

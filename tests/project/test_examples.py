@@ -193,7 +193,7 @@ def test_a_folder_of_the_users_is_not_entered(tmp_path, monkeypatch):
     (tmp_path / "mine" / "train.txt").touch()
     result = steps(tmp_path, "enter mine; echo went on")
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"run.sh: {tmp_path}/mine holds files that no run.sh has made")
+    assert result.stderr.startswith(f"run.sh: {tmp_path}/mine holds files that this script could overwrite: move them")
     (tmp_path / "other" / "work").mkdir(parents=True)
     monkeypatch.setenv("CDPATH", f"{tmp_path}/other")  # `cd work` alone would go there
     assert steps(tmp_path, "enter work >/dev/null; pwd").stdout == f"{tmp_path}/work\n"

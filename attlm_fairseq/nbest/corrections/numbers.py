@@ -152,7 +152,7 @@ def check_language(language: str) -> None:
         from num2words import CONVERTER_CLASSES
     except ImportError:
         return
-    regional = re.fullmatch(r"[a-z]{2}[_-]\w+", language) is not None  # num2words looks at the first two letters of any name
+    regional = re.fullmatch(r"[a-z]{2}[_-].+", language) is not None  # num2words looks at the first two letters of any name
     if not (language in CONVERTER_CLASSES or (regional and language[:2] in CONVERTER_CLASSES)):
         known = ", ".join(sorted(CONVERTER_CLASSES))
         raise InputError(f"--language {language}: num2words does not know it; expected one of {known}")

@@ -280,7 +280,10 @@ def read_table(path: Path) -> Table:
         raise InputError("names no LM: expected a line '# lm = FILE.arpa'", path=path)
     language = about.get("language", LANGUAGE)
     if reader.ways:
-        check_language(language)
+        try:
+            check_language(language)
+        except InputError as error:
+            raise InputError(f"the line '# language =': {error}", path=path) from None
     best = {source: sorted(rules, key=lambda rule: -rule.log_prob)[:MAX_TARGETS] for source, rules in reader.rules.items()}
     return Table(
         PhraseTable(best, reader.kept),

@@ -23,6 +23,7 @@ from attlm_fairseq.text.unspaced import CHARACTER, PARTS, divided, has_unspaced,
 WORD_BY_WORD = ("unicode", "lowercase", "uppercase", "remove-punctuation", "characters")  # steps that see no other word
 COMPATIBILITY = ("nfkc", "nfkd")  # forms of unicode that replace characters by others
 SENTENCE_ENDS = ".?!\u3002\uff1f\uff01\u061f"
+LONGEST = 200  # characters of a word that holds signs: each sign costs another look at all of them
 USUAL = 0.5  # share of the occurrences that are written in one way, at least
 TURKISH: dict[Callable[[str], str], Callable[[str], str]] = {str.upper: turkish_upper, str.lower: turkish_lower}
 DANGLING = ",;:-\u2013\u2014\u060c\u3001\uff0c\uff1b\uff1a"  # signs that do not end a text
@@ -148,7 +149,8 @@ class Written:
         Words that replace letters in capitals, such as DC, are in capitals, unless the lists usually write them otherwise.
         """
         surface, compared = ("".join(words[begin:end]) for words in (self.written, self.words))
-        capitals = surface.isupper() and sum(map(str.isalpha, surface)) > 1 and (surface != compared or self._case is str.lower)
+        is_word = any(sum(map(str.isalpha, word)) > 1 for word in self.written[begin:end])  # I is a capital in any text
+        capitals = is_word and surface.isupper() and (surface != compared or self._case is str.lower)
         case = str.upper if capitals else self._case
         new = self._spaced(" ".join([self._usually(word) or self._recased(word, case) for word in new.split()]))
         first = self.written[begin][:1] if begin < end else ""
@@ -212,24 +214,25 @@ class Written:
                 return function(text)
         return "".join([case(sign) if self.steps.words(case(sign)) == self.steps.words(sign) else sign for sign in text])
 
-    def inside(self) -> Iterator[tuple[str, str, str]]:
-        """Yield each word with how it is written and how it would be without knowing more, but for the first of a sentence.
-
-        A text of capitals has none.
-        """
+    def inside(self) -> Iterator[tuple[str, str]]:
+        """Yield each word with how it is written, but for the first of a sentence, and none of a text of capitals."""
         if not "".join(self.written).isupper():
             for place in range(2, len(self.words) - 1):
                 if not any(sign in SENTENCE_ENDS for sign in self.gaps[place - 1]):
-                    yield self.words[place], self.written[place], self._recased(self.words[place], self._case)
+                    yield self.words[place], self.written[place]
 
-    @property
+    def unknown(self, word: str) -> str:
+        """Return how a new word is written in this text if nothing is known of it."""
+        return self._recased(word, self._case)
+
+    @cached_property
     def _case(self) -> Callable[[str], str]:
         """Return how words in the case of the steps become words in the case of the text."""
         if "".join(self.words[1:-1]).isupper():
             return str if "".join(self.written).isupper() else str.lower
         return str.upper if self._is_of_capitals else str
 
-    @property
+    @cached_property
     def _is_of_capitals(self) -> bool:
         return "".join(self.written).isupper() and len(self.words) >= 4  # one word may be I or NASA
 
@@ -260,9 +263,11 @@ def usual_forms(lists: Iterable[Sequence[str]], steps: TextPipeline) -> dict[str
     unknown: dict[str, str] = {}  # how words are written that nothing is known of
     for texts in lists if steps.steps else ():
         for text in texts:
-            for word, form, otherwise in Written.of(text, steps).inside():
+            written = Written.of(text, steps)
+            for word, form in written.inside():
                 counts[word][form] += 1 / len(texts)
-                unknown[word] = otherwise
+                if word not in unknown:
+                    unknown[word] = written.unknown(word)
     found = {}
     for word in sorted(counts):
         form, count = max(counts[word].items(), key=lambda item: (item[1], item[0]))
@@ -306,7 +311,7 @@ def _parts(token: str, words: Sequence[str], steps: TextPipeline) -> list[str]:
     parts, place = runs[:1], 1
     for word in words:  # a word may hold signs that alone are none, such as the comma of 5,000, an apostrophe and the soft hyphen
         surface = "".join(runs[place : place + 1])
-        while steps.words(surface) != [word] and place + 2 < len(runs):
+        while steps.words(surface) != [word] and place + 2 < len(runs) and len(surface) < LONGEST:
             surface += runs[place + 1] + runs[place + 2]
             place += 2
         parts += [surface, *runs[place + 1 : place + 2]]

@@ -9,11 +9,12 @@ set -euo pipefail
 
 here=$(CDPATH="" cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../../steps.sh"
-begin work "python fairseq-preprocess fairseq-train attlm" "$@"
-if ! python -c "import flashlight.lib.text.decoder" 2>logs/flashlight; then
-    echo "run.sh: flashlight-text is not installed, or does not load ($(tail -n 1 logs/flashlight)): pip install flashlight-text" >&2
+need python
+if ! failed=$(python -c "import flashlight.lib.text.decoder" 2>&1); then
+    echo "run.sh: flashlight-text is not installed, or does not load (${failed##*$'\n'}): pip install flashlight-text" >&2
     exit 2
 fi
+begin work "python fairseq-preprocess fairseq-train attlm" "$@"
 # By default torch's threads keep their core busy while they wait: on a machine with other work, training would be several times slower.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 
