@@ -128,8 +128,6 @@ config_output_option = cloup.option(
 
 
 def _references(refs: tuple[str, ...], refs_by: By | None, partial_refs: bool, source: str | None = None) -> ReferenceFiles:
-    if refs_by and not refs and not source:
-        raise InputError("--refs-by is for --refs: give it, or leave --refs-by out")
     return ReferenceFiles(refs, refs_by, source, partial_refs)
 
 

@@ -16,7 +16,6 @@ from cli_runs import refused, run
         ("rescore dev.json --weight am_score=1 --context all", "--context is for LMs, and there are none"),
         ("rescore dev.json --weight am_score=1 --source-by number", "--source-by is for --source: give it, or leave --source-by out"),
         ("eval dev.json --max", "--max is for rescored lists: give --config, LMs or --weight, or leave --max out"),
-        ("eval dev.json --refs-by id", "--refs-by is for --refs: give it, or leave --refs-by out"),
         ("export lm.pt new --text lowercase", "--text is for --ppl: give it a text, or leave --text out"),
         ("export lm.pt new --device cpu", "--device is for --ppl"),
         (
