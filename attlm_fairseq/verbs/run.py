@@ -144,6 +144,7 @@ def require_weights(run: RunConfig) -> list[str]:
 
     Raises InputError if an LM has no weight or one that it cannot have, or if candidates would join the lists but none of their scores
     has one, not even 0, which is what tuning may find for all of them.
+    Warns if this is so for one of several sources of candidates.
     """
     names = [lm.name for lm in run.scored]
     features = [name for name in run.weights if is_lm_feature(name, run.feature_texts)]
@@ -170,10 +171,7 @@ def require_weights(run: RunConfig) -> list[str]:
     }
     for source, scores in of_sources.items():
         if source is not None and not any(name in run.weights for name in scores):
-            note(
-                f"WARNING: {source} adds candidates, but its score has no weight: they take the places of others, and nothing speaks for "
-                "them; find the weights with `attlm tune` and the same options"
-            )
+            note(f"WARNING: {source} adds candidates, but its score has no weight; find the weights with `attlm tune` and the same options")
     return features
 
 
