@@ -121,7 +121,7 @@ def test_weights_of_several_types_are_converted(tmp_path):
 
 def test_constants_computed_in_half_precision_are_not_kept(tmp_path, monkeypatch):
     """An LM may compute constants when it is made, such as sinusoids, in the type in which it is loaded."""
-    from transformers.models.llama.modeling_llama import LlamaMLP
+    from transformers.models.llama.modeling_llama import LlamaMLP, LlamaPreTrainedModel
 
     folder = stored_as(write_llama(tmp_path / "lm", tied=False), torch.bfloat16)
 
@@ -129,10 +129,18 @@ def test_constants_computed_in_half_precision_are_not_kept(tmp_path, monkeypatch
         made(self, config)
         self.register_buffer("third", torch.ones(1) / 3, persistent=False)
 
+    def compute_constant(self, module, before=LlamaPreTrainedModel._init_weights):
+        """Buffers that are not stored are unset memory until the model's class writes them here."""
+        before(self, module)
+        if isinstance(module, LlamaMLP):
+            module.third.copy_(torch.ones(1) / 3)
+
+    monkeypatch.setattr(LlamaPreTrainedModel, "_init_weights", compute_constant)
     monkeypatch.setattr(LlamaMLP, "__init__", with_constant)
     monkeypatch.setattr(LlamaMLP, "forward", lambda self, x: self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x) * self.third))
     lm = load_huggingface_lm(folder, compute=LOW)
     assert {value.dtype for value in (*lm.lm.model.parameters(), *lm.lm.model.buffers())} == {torch.float32}
+    assert {layer.mlp.third.item() for layer in lm.lm.model.model.layers} == {(torch.ones(1) / 3).item()}
 
 
 def test_a_matrix_that_another_kind_of_layer_shares_is_converted():
