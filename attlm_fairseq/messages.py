@@ -52,6 +52,13 @@ class FileNotes:
 
     def add(self, text: str) -> None:
         """Log ``note: PATH: text``, unless it was logged before."""
+        self._add("note", text)
+
+    def warn(self, text: str) -> None:
+        """Log ``WARNING: PATH: text``, unless it was logged before."""
+        self._add("WARNING", text)
+
+    def _add(self, kind: str, text: str) -> None:
         if text not in self.told:
             self.told.add(text)
-            note(f"note: {self.path}: {text}")
+            note(f"{kind}: {self.path}: {text}")

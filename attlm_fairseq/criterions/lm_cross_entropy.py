@@ -147,8 +147,10 @@ class LMCrossEntropyCriterion(FairseqCriterion):
         taught = self.taught(decoder, sample["net_input"]) if model.training and self.teacher is not None else None
         try:
             total, extra = model(**sample["net_input"], target=sample["target"], need_weights=need_weights, terms=terms, taught=taught)
-        except ValueError as error:  # a term that the output layer does not support
-            raise InputError(str(error)) from None
+        except ValueError as error:
+            if terms == PLAIN_LOSS:
+                raise
+            raise InputError(str(error)) from error  # a term that the output layer does not support
         found = extra["loss"]
         counted = sample["target"] != self.padding_idx
         log = {"nll_loss": found.nll, "ntokens": sample["ntokens"], "nsentences": sample["target"].size(0)}

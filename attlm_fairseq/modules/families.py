@@ -36,7 +36,17 @@ class Family(NamedTuple):
         return {**self.recurrence.defaults, **self.reader.defaults}
 
 
-FAMILIES = extensions.Registry[Family](
+class Families(extensions.Registry[Family]):
+    """Families by name. Names that begin with another one and ``_`` are for its presets."""
+
+    def __setitem__(self, name: str, part: Family) -> None:
+        for other in self:
+            if f"{name}_".startswith(f"{other}_") != f"{other}_".startswith(f"{name}_"):
+                raise ValueError(f"the name {name!r} and that of the family {other!r} begin alike, as those of presets do: choose another one")
+        super().__setitem__(name, part)
+
+
+FAMILIES = Families(
     {
         "attentive_lstm_lm": Family(LSTM, AttentiveReader),
         "averaging_lstm_lm": Family(LSTM, AveragingReader),
@@ -105,6 +115,8 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
     """
     if isinstance(family, str) and family not in OWN_FAMILIES:
         extensions.load(extensions.MODELS)
+    if isinstance(family, str) and family not in FAMILIES:
+        raise ValueError(f"the family {family!r} is not in FAMILIES of attlm_fairseq.modules.families: {', '.join(FAMILIES)}")
     parts = FAMILIES[family] if isinstance(family, str) else family
     kind = str(config["output_layer"])
     options = {**find_output_layer(kind).defaults, **parts.defaults, **DEFAULTS, **{name: config[name] for name in config}}

@@ -161,6 +161,20 @@ class LMSpec:
         }
         return replace(cls.of_files("lm", files), **{name: parsed(name, value) for name, value in given.items()}, **others)
 
+    def in_place_of(self, other: LMSpec) -> LMSpec:
+        """Return this LM with the settings of another one, such as text steps, where it has none of its own.
+
+        The dictionary and the weights of an ensemble belong to the files, and are not taken over.
+
+        Raises:
+            InputError: the other one is a mixture, or has a setting that this kind of LM does not have.
+        """
+        if other.mixture:
+            raise InputError(f"{self.name!r} is a mixture in the configuration: give the LM another name")
+        own = {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
+        files = {"kenlm": None, "checkpoints": (), "loaded": None, "dictionary": None, "ensemble_weights": None}
+        return replace(other, **(files | own))
+
     @classmethod
     def of_loaded(cls, name: str, scorer: Scorer) -> LMSpec:
         """Name a loaded LM. One of ``load_lm`` keeps the text steps of its LMSpec."""

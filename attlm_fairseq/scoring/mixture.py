@@ -8,6 +8,7 @@ The weights come from EM on a text that no LM was trained on (Jelinek and Mercer
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,9 +16,14 @@ import numpy as np
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.scorer import ComposedScorer, Scorer, Sentence, SentenceScore
+from attlm_fairseq.scoring.unknown_words.oov_policy import OOVPolicyScorer
 
 MAX_REMAINING_GAIN = 1e-6  # nats per event: EM stops if no weights could gain more than this
 ITERATIONS = 10_000  # the limit; some dozens are usual
+DISPUTED = (
+    "there p(<unk>), which stands for many words, is mixed with the probability of one. --oov spread:TYPES shares it among the unseen words"
+)
+"""What is wrong with words that are unknown to some LMs of a mixture only."""
 MIN_WEIGHT = 1e-15  # the smallest weight
 MAX_STEP_POWER = 1e6  # the largest power of a step
 
@@ -51,20 +57,33 @@ class MixtureScorer(ComposedScorer):
         self.members = tuple(scorers)
         self.weights = np.array(weights, dtype=np.float64) / sum(weights)
         self.name = name
+        self._counts: Counter[str] = Counter()  # "disputed" words are unknown to some members, which give them p(<unk>), not to all
 
     def combined(self, columns: Sequence[Sequence[SentenceScore]], sentences: Sequence[Sentence]) -> list[SentenceScore]:
         if not sentences:
             return []
         values = mix(event_matrix(columns), self.weights).tolist()
         scores, end = [], 0
+        as_unk = [k for k, member in enumerate(self.members) if not isinstance(member, OOVPolicyScorer)]
         for of_sentence in zip(*columns, strict=True):
             begin, end = end, end + len(of_sentence[0].log_probs)
-            unknown = tuple(map(all, zip(*(score.oov for score in of_sentence), strict=True)))
+            flags = list(zip(*(score.oov for score in of_sentence), strict=True))
+            unknown = tuple(map(all, flags))
+            disputed = (not of_all and any(of_word[k] for k in as_unk) for of_word, of_all in zip(flags, unknown, strict=True))
+            self._counts.update(words=len(flags), disputed=sum(disputed))
             scores.append(SentenceScore(tuple(values[begin:end]), unknown))
         return scores
 
+    def notes(self) -> list[str]:
+        if not (disputed := self._counts["disputed"]):
+            return super().notes()
+        some = f"{disputed} of {self._counts['words']} words are unknown to some LMs of {self.name} only"
+        return [*super().notes(), f"WARNING: {some}: {DISPUTED}"]
+
     def with_members(self, members: Sequence[Scorer]) -> Scorer:
-        return MixtureScorer(members, self.weights.tolist(), self.name)
+        mixture = MixtureScorer(members, self.weights.tolist(), self.name)
+        mixture._counts = self._counts
+        return mixture
 
     def signature(self) -> dict[str, object]:
         return {

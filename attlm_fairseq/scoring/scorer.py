@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from functools import wraps
+from typing import Any, cast
 
 import numpy as np
 
@@ -85,11 +86,19 @@ class Scorer(ABC):
         loaded_on: the device of a neural LM that ``load_lm`` made; None for any other LM.
     """
 
-    name: str
+    name: str = "lm"
     members: tuple[Scorer, ...] = ()
     spec: object = None
     changed: bool = False
     loaded_on: DeviceConfig | None = None
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        """Let the answers of another package's LM be checked, so that a wrong one does not become a wrong figure."""
+        super().__init_subclass__(**named)
+        if cls.__module__.partition(".")[0] != __package__.partition(".")[0]:
+            for method, checked in (("score", _checked_scores), ("signature", _checked_signature)):
+                if method in cls.__dict__:
+                    setattr(cls, method, checked(cls.__dict__[method]))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.name}>"
@@ -223,6 +232,38 @@ class Scorer(ABC):
     def oov_notes(self) -> list[str]:
         """Return the ``notes`` about the probability of unknown words, which do not apply if these get a fixed score."""
         return [note for member in self.members for note in member.oov_notes()]
+
+
+def _checked_scores(score: Callable[[Scorer, Sequence[Sentence]], Any]) -> Callable[[Scorer, Sequence[Sentence]], list[SentenceScore]]:
+    @wraps(score)
+    def checked(self: Scorer, sentences: Sequence[Sentence]) -> list[SentenceScore]:
+        sentences = list(sentences)
+        found = score(self, sentences)
+        if not isinstance(found, list) or len(found) != len(sentences):
+            returned = f"{len(found)} scores" if isinstance(found, list) else f"{found!r:.60}"
+            raise InputError(f"{self.name}: `score` returns {returned} for {len(sentences)} sentences: expected a list of one SentenceScore each")
+        for words, one in zip(sentences, found, strict=True):
+            if not isinstance(one, SentenceScore):
+                raise InputError(f"{self.name}: `score` returns {one!r:.60} for a sentence: expected a SentenceScore")
+            if len(one.log_probs) != len(words) + 1 or len(one.oov) != len(words):
+                raise InputError(
+                    f"{self.name}: `score` returns {len(one.log_probs)} log_probs and {len(one.oov)} oov for a sentence of {len(words)} words: "
+                    f"expected {len(words) + 1}, the last of the sentence end, and {len(words)}"
+                )
+        return found
+
+    return checked
+
+
+def _checked_signature(signature: Callable[[Scorer], Any]) -> Callable[[Scorer], dict[str, object]]:
+    @wraps(signature)
+    def checked(self: Scorer) -> dict[str, object]:
+        found = signature(self)
+        if not isinstance(found, dict):
+            raise InputError(f"{self.name}: `signature` returns {found!r:.60}: expected a dictionary of what identifies the LM")
+        return found
+
+    return checked
 
 
 class ComposedScorer(Scorer):

@@ -93,7 +93,8 @@ def run_config(
     Args:
         config: a RunConfig or the path of an ``attlm.toml``. The ``attlm.toml`` of the current folder is not read
             unless named.
-        lms: LMs by name, added to those of ``config``.
+        lms: LMs by name, added to those of ``config``. One with the name of an LM there takes its place, with the settings of that LM
+            where it has none of its own.
         weights: weights of the features that ``rescore`` names. Weights of ``config`` not named here stay.
         text: text steps for all LMs that have no steps of their own, such as ``"tokenize:en,lowercase"``.
         decision: the name of a rule, such as ``"mbr-wer"``: its scale, text steps and tokenizer are those that were tuned, else those of
@@ -117,7 +118,7 @@ def run_config(
         The configuration.
 
     Raises:
-        InputError: a file cannot be read, two LMs have the same name, a text step or device is unknown, an argument is of
+        InputError: a file cannot be read, an LM has the name of a mixture, a text step or device is unknown, an argument is of
             another type, an LM is already loaded on another device, or an option fits no LM.
     """
     require_type("configuration", config, (RunConfig, str, os.PathLike, NoneType), "a RunConfig or an attlm.toml")
@@ -127,11 +128,10 @@ def run_config(
     run = config if isinstance(config, RunConfig) else RunConfig() if config is None else read_config(Path(config))
     if lms is not None:
         require_by_name("LMs", lms)
-    known = {lm.name for lm in run.lms}
-    for name in lms or {}:
-        if name in known:
-            raise InputError(f"two LMs are called {name!r}; give them different names")
-    changes: dict[str, Any] = {"lms": (*run.lms, *(lm_spec(name, lm) for name, lm in (lms or {}).items()))}
+    known = {lm.name: lm for lm in run.lms}
+    given = {name: lm_spec(name, lm) for name, lm in (lms or {}).items()}
+    replaced = {name: lm.in_place_of(known[name]) for name, lm in given.items() if name in known}
+    changes: dict[str, Any] = {"lms": tuple((known | given | replaced).values())}
     if text is not None:
         changes["text"] = text_pipeline(text)
     if isinstance(decision, Decision):

@@ -22,7 +22,7 @@ from attlm_fairseq.nbest.run.config_file import context_to_write, note_kept_cont
 from attlm_fairseq.scoring import text_file
 from attlm_fairseq.scoring.lm_options import check_name
 from attlm_fairseq.scoring.lm_spec import LMSpec
-from attlm_fairseq.scoring.mixture import MAX_REMAINING_GAIN, EMIteration, em_weights, mix
+from attlm_fairseq.scoring.mixture import DISPUTED, MAX_REMAINING_GAIN, EMIteration, em_weights, mix
 from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.unknown_words.oov_policy import UNK
@@ -204,8 +204,7 @@ def _note_doubts(iterations: Sequence[EMIteration], events: _Events, left_out: i
         )
     if events.disputed and as_unk:
         note(
-            f"WARNING: {events.disputed} of {events.words} words are unknown to some of the LMs only: there p(<unk>), which stands for "
-            "many words, is mixed with the probability of one. --oov spread:TYPES shares it among the unseen words"
+            f"WARNING: {events.disputed} of {events.words} words are unknown to some of the LMs only: {DISPUTED}"
         )
 
 

@@ -193,7 +193,20 @@ def count_text(
             "take them out for an LM that was trained without them (--blank-lines skip)"
         )
     note_penalties(run.lms)
+    _warn_of_other_vocabularies(run.lms, counters)
     return CountedText(counters, words_read, lines)
+
+
+def _warn_of_other_vocabularies(lms: Iterable[LMSpec], counters: Mapping[str, PerplexityCounter]) -> None:
+    """Warn if p(<unk>) stands for more words in one LM than in another, so that their perplexities and mixtures mislead."""
+    policies = {lm.name: lm.unpacked().oov.kind for lm in lms if not lm.mixture and lm.name in counters}
+    unknown = {name: counters[name].oov for name, kind in policies.items() if kind == "unk"}
+    if any(unknown.values()) and (len({*unknown.values()}) > 1 or "spread" in policies.values()):
+        counts = ", ".join(f"{count} to {name}" for name, count in unknown.items())
+        note(
+            f"WARNING: the LMs do not know the same words: unknown are {counts}. Their p(<unk>) stands for many words, so an LM with more "
+            "of them looks too good, and so does a mixture: --oov spread:TYPES for all LMs shares it among the unseen words"
+        )
 
 
 def source_lines(run: RunConfig, source: FilePath | Iterable[str] | None, texts: Iterable[TextPipeline]) -> text_file.SourceLines | None:

@@ -14,6 +14,9 @@ from attlm_fairseq.verbs.tune_options import TuneOptions
 from attlm_fairseq.verbs.tuned import NoGainError, Tuned
 
 
+UNSURE = 0.3  # the p-value of the cross-validated row from which a gain that is accepted is warned of
+
+
 def verdict(tuned: Tuned, options: TuneOptions, candidates: CandidateSpec) -> str:
     """Log what the weights are worth on other lists, and return that line for the report. Raises NoGainError if so configured."""
     system = tuned.system
@@ -22,6 +25,11 @@ def verdict(tuned: Tuned, options: TuneOptions, candidates: CandidateSpec) -> st
         note(
             f"{kind}: without cross-validation ({MIN_FOLDS} different lists and --folds {MIN_FOLDS} at least) nothing tells what the "
             "weights are worth elsewhere"
+        )
+    if tuned.gain and system.gain is not None and (p_value := system.gain.p_value or 0.0) > UNSURE:
+        note(
+            f"WARNING: the gain may be chance ({system.label}: {signed(system.gain.difference.score)} {tuned.metric.name}, "
+            f"p = {p_value:.2f}): measure the weights on other lists before you rely on them"
         )
     if tuned.gain is not False:
         if tuned.gain and tuned.strength < 1:

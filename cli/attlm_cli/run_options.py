@@ -78,7 +78,7 @@ MODELS = (
         type=click.Path(path_type=Path),
         help=f"Configuration with LMs, text steps and weights, as written by attlm tune. Default: {DEFAULT_CONFIG} "
         "in this folder, unless an LM or a translation model is given; attlm eval takes only its metric, and whether it was tuned on "
-        "these lists.",
+        "these lists. An LM that is also given as an option, under its NAME, is replaced and keeps its settings.",
     ),
 )
 TRANSLATION_MODELS = (
@@ -342,7 +342,7 @@ def _run(only_if_named: bool, *, config: Path | None, context: ContextSpec | Non
 
 
 def _named_lms(run: RunConfig, models: Mapping[str, Iterable[Named]]) -> dict[str, LMSpec]:
-    """Return the LMs that the options add to the run, by name. If default names are numbered, log which file has which name.
+    """Return the LMs of the options, by name. If default names are numbered, log which file has which name.
 
     Raises InputError if a name is not allowed or two LMs have it, or if an LM is neither a file nor a cached model.
     """
@@ -353,7 +353,7 @@ def _named_lms(run: RunConfig, models: Mapping[str, Iterable[Named]]) -> dict[st
         if name is None:
             name = next(free for free in numbered(option) if free not in taken | lms.keys())
             unnamed[name] = ":".join(map(str, files))
-        elif check_name(name) in taken | lms.keys():
+        elif check_name(name) in lms:
             raise InputError(f"two LMs are called {name!r}; name them apart: --{option.replace('_', '-')} NAME=FILE")
         direction = TRANSLATIONS.get(option)
         lms[name] = (

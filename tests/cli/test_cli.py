@@ -470,8 +470,28 @@ def test_mix_refuses_what_cannot_be_mixed(folder):
     result = run("mix", "-", *lms, stdin="a zebra sat\n")
     assert "unknown to some" not in result.stderr  # all know the same words
     write_checkpoint(folder / "other" / "lm.pt", ["a", "zebra"])
-    result = run("mix", "-", "--kenlm", "lm.arpa", "--lm", "other/lm.pt", stdin="a zebra sat\n")
+    lms = ["--kenlm", "lm.arpa", "--lm", "other/lm.pt"]
+    result = run("mix", "-", *lms, stdin="a zebra sat\n")
     assert "WARNING: 2 of 3 words are unknown to some of the LMs only" in result.stderr
+    of_mixture = "WARNING: 2 of 3 words are unknown to some LMs of mix only: there p(<unk>), which stands for many words, is mixed"
+    mixed = ["-", *lms, "--mixture", "mix=kenlm:0.5,lm:0.5"]
+    for command in ("ppl", "score"):
+        assert of_mixture in run(command, *mixed, stdin="a zebra sat\n").stderr
+        assert "unknown to some" not in run(command, *mixed, "--oov", "spread:9", stdin="a zebra sat\n").stderr
+        assert "unknown to some" not in run(command, *mixed, stdin="a b\n").stderr  # b is unknown to both
+    assert of_mixture in run("ppl", *mixed, "--context", "all", stdin="a zebra\nsat\n").stderr
+
+
+def test_perplexities_with_other_unknown_words_are_warned_of(folder):
+    write_checkpoint(folder / "other" / "lm.pt", ["a", "zebra"])
+    warning = "WARNING: the LMs do not know the same words: unknown are "
+    for compare in ([], ["--compare"]):
+        lms = ["-", "--kenlm", "lm.arpa", "--lm", "other/lm.pt", *compare]
+        text = "a zebra sat mat\n" * 8
+        assert f"{warning}16 to lm, 8 to kenlm. Their p(<unk>) stands for many words" in run("ppl", *lms, stdin=text).stderr
+        assert f"{warning}16 to lm. Their" in run("ppl", *lms, "--oov", "kenlm=spread:9", stdin=text).stderr
+        assert warning not in run("ppl", *lms, "--oov", "spread:9", stdin=text).stderr
+        assert warning not in run("ppl", *lms, stdin="a a\n" * 8).stderr
 
 
 def test_ngram_writes_a_model(folder):

@@ -21,6 +21,7 @@ from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.text import parse_steps
+from attlm_fairseq.verbs import verdict
 from attlm_fairseq.verbs.verdict import as_options
 
 SENTENCES = ["the cat sat on the mat", "a dog sat on a mat", "the dog ran", "a cat ran", "the cat sat on a dog"]
@@ -80,6 +81,15 @@ def test_a_real_gain_is_written_and_told(lists):
     assert record["gain"] is True
     assert record["p"] <= 0.05
     assert "tuned_weights" not in record
+
+
+def test_a_gain_that_may_be_chance_is_warned_of(monkeypatch, lists):
+    warning = r"WARNING: the gain may be chance \(tuned, 5-fold: -[0-9.]+ WER, p = 0\.\d\d\): measure the weights on other lists"
+    assert re.search(warning, run("tune", "helps.json", "--kenlm", "lm.arpa").stderr) is None
+    monkeypatch.setattr(verdict, "UNSURE", 0.0)
+    assert re.search(warning, run("tune", "helps.json", "--kenlm", "lm.arpa").stderr)
+    assert "may be chance" not in run("tune", "good.json", "--kenlm", "lm.arpa").stderr  # there is none
+    assert "may be chance" not in run("tune", "helps.json", "--kenlm", "lm.arpa", "--folds", 0).stderr
 
 
 def test_lists_that_repeat_another_are_told(lists):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +11,8 @@ import pytest
 import torch
 from scorers import KINDS, make_scorer
 
-from attlm_fairseq.scoring.scorer import Scorer
+import attlm_fairseq as attlm
+from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 
 SENTENCES = [
     ["the", "cat", "sat", "on", "the", "mat"],
@@ -115,3 +117,50 @@ def test_after_nothing_is_the_same_and_histories_add_up(scorer):
         assert score.oov == other.oov
     for score, other in zip(plain, scorer.score(SENTENCES), strict=True):  # the scorer itself has not changed
         assert score == other
+
+
+class Uniform(Scorer):
+    """An LM of another package. ``wrong`` changes its answers."""
+
+    def __init__(self, wrong=lambda found: found, identity: object = None) -> None:
+        self.wrong, self.identity = wrong, {"kind": "uniform"} if identity is None else identity
+
+    def score(self, sentences):
+        return self.wrong([SentenceScore((-2.0,) * (len(words) + 1), (False,) * len(words)) for words in sentences])
+
+    def signature(self):
+        return self.identity
+
+
+def test_an_lm_of_another_package_needs_no_more_than_score_and_signature():
+    lists = [[("a cat", -1.0), ("a dog ran", -1.2)]]
+    assert attlm.perplexity(["a cat"], {"own": Uniform()})[0].ppl == pytest.approx(math.exp(2))
+    assert attlm.rescore(lists, {"own": Uniform()}, {"own": 1.0}).lists[0].hypotheses[0].lm_scores == {"own": -6.0}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda found: found[:-1], "sentences: expected a list of one SentenceScore each"),
+        (lambda found: iter(found), "own: `score` returns <list_iterator"),
+        (lambda found: [one.total for one in found], "own: `score` returns -6.0 for a sentence: expected a SentenceScore"),
+        (
+            lambda found: [SentenceScore(one.log_probs[:-1], one.oov) for one in found],
+            "own: `score` returns 2 log_probs and 2 oov for a sentence of 2 words: expected 3, the last of the sentence end, and 2",
+        ),
+        (lambda found: [SentenceScore(one.log_probs, ()) for one in found], "own: `score` returns 3 log_probs and 0 oov for a sentence of 2"),
+    ],
+)
+def test_wrong_answers_of_an_lm_of_another_package_are_refused(wrong, told):
+    for use in (
+        lambda lm: attlm.perplexity(["a cat", "a dog"], {"own": lm}),
+        lambda lm: attlm.rescore([[("a cat", -1.0), ("a dog", -1.2)]], {"own": lm}, {"own": 1.0}),
+        lambda lm: attlm.perplexity(["a cat", "a dog"], {"own": lm}, config=attlm.run_config(context="all")),
+    ):
+        with pytest.raises(attlm.InputError, match=re.escape(told)):
+            use(Uniform(wrong))
+
+
+def test_a_signature_is_a_dictionary():
+    with pytest.raises(attlm.InputError, match="own: `signature` returns 'uniform': expected a dictionary of what identifies the LM"):
+        attlm.rescore([[("a cat", -1.0), ("a dog", -1.2)]], {"own": Uniform(identity="uniform")}, {"own": 1.0})

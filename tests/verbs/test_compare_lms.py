@@ -19,7 +19,7 @@ LINES = 2000
 
 
 class Given(Scorer):
-    """An LM that gives the sentence ``w I`` the I-th of the log-probabilities, on its sentence end or on its word."""
+    """An LM that gives the sentence ``w I`` the I-th of the log-probabilities, on its last word."""
 
     name = "given"
 
@@ -32,8 +32,7 @@ class Given(Scorer):
 
     def score(self, sentences):
         found = [float(self.log_probs[int(words[-1])]) for words in sentences]
-        ends = (0.0,) if self.scores_end else ()
-        return [SentenceScore((0.0, value, *ends), (False, False)) for value in found]
+        return [SentenceScore((0.0, value, 0.0), (False, False)) for value in found]
 
     def signature(self):
         return {"kind": "given"}
@@ -169,7 +168,7 @@ def test_samples_without_events_do_not_count():
     lms = {name: Given(-np.arange(1.0, 31) / of, scores_end=False) for name, of in (("one", 9), ("other", 8))}
     for lm in lms.values():
         given = lm.score
-        lm.score = lambda sentences, given=given: [given([words])[0] if words else SentenceScore((), ()) for words in sentences]
+        lm.score = lambda sentences, given=given: [given([words])[0] if words else SentenceScore((0.0,), ()) for words in sentences]
     assert attlm.compare_lms(text, lms).samples == 10  # of 3 lines each
 
 

@@ -98,6 +98,12 @@ def test_another_lm_than_that_of_the_weights_is_warned_of():
     assert "WARNING: lm is" not in told
     assert warning in run("eval", "lists", "--config", "attlm.toml").stderr
     assert warning not in run("rescore", "lists", "--weight", "kenlm=0", "-o", "out").stderr
+    run("rescore", "lists", "-o", "expected")
+    Path("lm.arpa").rename("newer.arpa")
+    told = run("rescore", "lists", "--config", "attlm.toml", "--kenlm", "kenlm=newer.arpa", "-o", "out").stderr
+    assert warning in told  # which is not about lm
+    assert Path("out").read_bytes() == Path("expected").read_bytes()
+    Path("newer.arpa").rename("lm.arpa")
     config = attlm.run_config("attlm.toml")
     assert set(config.tuned_with) == {"kenlm", "lm"}
     assert config.tuned_on not in repr(config)
@@ -138,6 +144,69 @@ def test_several_files_for_a_command_of_one_are_told_how_to_join(command, joins)
     told = run(command, "dev.json", "dev.json", code=2).stderr
     assert "unexpected extra argument (dev.json)" in told
     assert ("`attlm convert A B -o all.jsonl` joins several files of lists" in told) == joins
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_lm_in_place_of_one_of_the_configuration_keeps_its_settings():
+    lms = {"a": attlm.LMSpec.of("lm.arpa", text="lowercase", oov="penalty:-12"), "b": "lm.pt"}
+    config = attlm.run_config(lms=lms)
+    Path("newer.arpa").write_bytes(Path("lm.arpa").read_bytes())
+    changed = attlm.run_config(config, lms={"a": "newer.arpa"}).lms
+    assert changed == (attlm.LMSpec.of_files("a", "newer.arpa").in_place_of(config.lms[0]), config.lms[1])
+    assert (changed[0].kenlm, changed[0].text, changed[0].oov) == (Path("newer.arpa"), config.lms[0].text, config.lms[0].oov)
+    own = attlm.run_config(config, lms={"a": attlm.LMSpec.of("lm.pt", text="tokenize:en"), "c": "lm.arpa"}).lms
+    assert [lm.name for lm in own] == ["a", "b", "c"]
+    assert (own[0].kenlm, own[0].checkpoints, str(own[0].text.steps[0])) == (None, (Path("lm.pt"),), "tokenize:en")
+    loaded = attlm.run_config(config, lms={"a": attlm.load_lm("lm.arpa")}).lms[0]
+    assert (loaded.kenlm, loaded.text, loaded.loaded is None) == (None, config.lms[0].text, False)
+    mixed = attlm.run_config(config, lms={"mix": attlm.LMSpec("mix", mixture={"a": 1, "b": 1})})
+    with pytest.raises(attlm.InputError, match="'mix' is a mixture in the configuration: give the LM another name"):
+        attlm.run_config(mixed, lms={"mix": "lm.arpa"})
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_score_of_an_lms_name_stays_next_to_it():
+    told = run("rescore", write("lists", name="kenlm"), "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "out").stderr
+    note = "note: the lists have a score 'kenlm' of their own. The LM of that name decides; it is added to them as kenlm2 (or 3, ..)"
+    assert note in told
+    before, after = attlm.read_nbest("lists")[0], attlm.read_nbest("out")[0]
+    assert {one.text: one.scores["kenlm"] for one in before.hypotheses} == {one.text: one.scores["kenlm"] for one in after.hypotheses}
+    assert all(one.scores["kenlm2"] != one.scores["kenlm"] for one in after.hypotheses)
+
+
+WARNED = "WARNING: lists: the hypotheses are not in the order of "
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("name", "ranks", "warned"),
+    [
+        ("rank", [2, 1, 3], True),
+        ("Hyp rank", [1, 0], True),
+        ("rank", [0, 1, 1, 3], False),
+        ("rank", [3.5, 1.5], False),
+        ("n-th", [2, 1, 3], True),
+        ("n-th", [1, 2, 3], False),
+        ("row", [2, 1, 3], False),
+    ],
+)
+@pytest.mark.parametrize("kind", ["json", "rows", "table"])
+def test_ranks_that_contradict_the_order_are_warned_of(name, ranks, warned, kind):
+    def told() -> bool:
+        return f"{WARNED}{name!r}: the first of each list counts" in run("eval", "lists").stderr
+
+    rows = [{"id": f"u{n}", "text": f"a b {place}", "ref": "a b 1", name: rank} for n in range(3) for place, rank in enumerate(ranks)]
+    if kind == "json":
+        lists = [[row for row in rows if row["id"] == f"u{n}"] for n in range(3)]
+        write_lists([{"id": f"u{n}", "ref": "a b 1", "hyps": of_list} for n, of_list in enumerate(lists)])
+    elif kind == "rows":
+        write_lists(rows)
+    else:
+        Path("lists").write_text("\t".join(rows[0]) + "\n" + "".join("\t".join(map(str, row.values())) + "\n" for row in rows))
+    assert told() == warned
+    run("rescore", "lists", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--weight", "rank=-1", "-o", "out")
+    Path("out").rename("lists")
+    assert not told(), "rescored lists have another order"
 
 
 @pytest.mark.usefixtures("folder")

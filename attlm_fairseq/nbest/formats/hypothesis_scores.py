@@ -18,6 +18,7 @@ from attlm_fairseq.nbest.formats.json_values.layouts import Layout, text_of_valu
 from attlm_fairseq.nbest.formats.json_values.place import Place
 from attlm_fairseq.nbest.formats.json_values.token_probabilities import logprob_of_parts
 from attlm_fairseq.nbest.formats.number_texts import is_written_number
+from attlm_fairseq.nbest.formats.ranks import warn_of_other_order
 from attlm_fairseq.numeric import is_number
 
 _TEXTS = frozenset((*keys.ALL_TEXTS, *keys.REFERENCES, *keys.SOURCES))
@@ -52,11 +53,17 @@ class ScoreReader:
 
     def set_apart_counts(self, lists: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         """Find the numbers that count hypotheses, in the hypotheses of the first lists that are objects. They are no scores."""
-        names = dict.fromkeys(key for of_list in lists for found in of_list for key, value in found.items() if is_number(value))
-        values = {name: [[found[name] for found in of_list if found.get(name) is not None] for of_list in lists] for name in names}
-        self.counts = frozenset(name for name in names if keys.is_score(name) and keys.is_count(keys.of_header(name), values[name]))
+        values = _numbers(lists)
+        self.counts = frozenset(name for name in values if keys.is_score(name) and keys.is_count(keys.of_header(name), values[name]))
         for name in sorted(self.counts):
             self.notes.add(f"{quoted(name)} counts the hypotheses or rows: it is not read as a score")
+        self.warn_of_other_order(lists)
+
+    def warn_of_other_order(self, lists: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+        """Warn if ranks contradict the order of the hypotheses that are objects, of the first lists, see ``ranks``."""
+        values = _numbers(lists)
+        for name, of_lists in values.items():
+            warn_of_other_order(name, of_lists, values, self.notes, counted=name in self.counts)
 
     def read(
         self, members: Mapping[str, Any], at: At, whole: Mapping[str, Any], tokens: Sequence[str] | None = None
@@ -191,6 +198,12 @@ class ScoreReader:
                     f"{quoted(name)} is what rescoring calls its own total: it is not read as a score, and rescoring replaces it. If it is "
                     "the decoder's, give it another name, such as score"
                 )
+
+
+def _numbers(lists: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, list[list[Any]]]:
+    """Return what hypotheses have under each key with a number in any of them, for each list."""
+    names = dict.fromkeys(key for of_list in lists for found in of_list for key, value in found.items() if is_number(value))
+    return {name: [[found[name] for found in of_list if found.get(name) is not None] for of_list in lists] for name in names}
 
 
 def has_scores(hypothesis: Any, counts: Container[str] = ()) -> bool:

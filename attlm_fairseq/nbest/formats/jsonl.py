@@ -118,6 +118,8 @@ def _nbest_list(body: str, count: int, reader: ScoreReader, line: int) -> tuple[
         raise place.error(f"is {quoted(json.dumps(value[column]))}: {expected}", column)
     extras = set(value.keys() - _OF_LIST)
     hypotheses = [_hypothesis(found, i, place, reader, value, extras) for i, found in enumerate(value["hyps"])]
+    if count < keys.COUNTED_LISTS:
+        reader.warn_of_other_order([value["hyps"]])
     sparse = value.get("sparse", False)
     if not isinstance(sparse, bool):
         raise place.error(f"is {quoted(json.dumps(sparse))}: expected true or false", "sparse")

@@ -175,6 +175,11 @@ def is_list_of_scores(key: str) -> bool:
     return is_score_column(key) and _OF_PARTS.search(key.lower()) is None
 
 
+def is_counter(key: str) -> bool:
+    """Return whether numbers of this name, as ``of_header`` returns it, count something: perhaps the rows of the whole file."""
+    return _COUNTER.fullmatch(key) is not None
+
+
 def is_count(key: str, lists: Sequence[Sequence[object]]) -> bool:
     """Return whether the numbers of this name count hypotheses or rows: as scores they would turn the lists upside down.
 
@@ -189,7 +194,7 @@ def is_count(key: str, lists: Sequence[Sequence[object]]) -> bool:
     filled = [sorted(value for value in values if type(value) is int) for values in lists if values]
     if not filled or is_score_column(key) or sum(map(len, filled)) < sum(map(len, lists)) or any(values[0] < 0 for values in filled):
         return False
-    if _COUNTER.fullmatch(key):
+    if is_counter(key):
         return True
     consecutive = all(values == list(range(values[0], values[0] + len(values))) for values in filled)
     return consecutive and filled[0][0] in (0, 1) and sum(len(values) > 1 for values in filled) >= FEWEST_LISTS

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from itertools import filterfalse
 
 from attlm_fairseq.errors import InputError, quoted
-from attlm_fairseq.messages import note
+from attlm_fairseq.messages import FileNotes, note
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.number_texts import is_written_number
+from attlm_fairseq.nbest.formats.ranks import warn_of_other_order
 
 _OTHER_NUMBER = re.compile(r"[-+\u2212]?\d+(?:[.,]\d+)?")  # with a decimal comma, or a typographic minus
 
@@ -67,10 +68,12 @@ class Columns:
         """Find the columns that count hypotheses or rows, in the rows of the first lists. They are no scores."""
         for place in list(self.undecided):
             values = [[_as_whole(row[place]) for row in rows if row[place] != ""] for rows in lists]
-            if keys.is_score(self.spelled[place]) and keys.is_count(self.spelled[place], values):
+            counts = keys.is_score(self.spelled[place]) and keys.is_count(self.spelled[place], values)
+            if counts:
                 self.undecided.remove(place)
                 self.extras.append(self.names[place])
                 note(f"note: {path}: the column {quoted(self.names[place])} counts the hypotheses or rows: it is not read as a score")
+            warn_of_other_order(self.names[place], values, self.names, FileNotes(path), counted=counts)
 
     def set_apart_reference(self, lists: Sequence[Sequence[Sequence[str]]], path: str) -> None:
         """Find out by the rows of the first lists whether a column that may be the reference is of hypotheses instead."""
