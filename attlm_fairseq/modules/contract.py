@@ -66,7 +66,9 @@ def check_language_model(model: LanguageModel, tokens: Tensor) -> None:
     state = model.initial_state(len(tokens))
     for place in range(tokens.size(1)):
         logits, state = model.step(tokens[:, place], state)
-        _require_close(logits.log_softmax(-1), log_probs[:, place], f"the probabilities of step {place} are not those of the whole sequence")
+        _require_close(
+            logits.log_softmax(-1), log_probs[:, place], f"the probabilities of step {place} are not those of the whole sequence"
+        )
 
 
 def _check_shapes(model: LanguageModel, tokens: Tensor) -> None:
@@ -95,7 +97,9 @@ def _check_recurrence(model: LanguageModel, tokens: Tensor) -> None:
     _require_close(changed[:, :CUT], whole[:, :CUT], "the outputs of the recurrence change with later words")
     first, state = read(embedded[:, :CUT], recurrence.initial(len(tokens)))
     rest, _ = read(embedded[:, CUT:], state)
-    _require_close(torch.cat((first, rest), 1), whole, "`read` of the recurrence in two pieces differs from one pass: is the state complete?")
+    _require_close(
+        torch.cat((first, rest), 1), whole, "`read` of the recurrence in two pieces differs from one pass: is the state complete?"
+    )
     state = recurrence.initial(len(tokens))
     for place in range(tokens.size(1)):
         inputs = recurrence.inputs(embedded[:, place])

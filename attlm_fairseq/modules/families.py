@@ -42,7 +42,9 @@ class Families(extensions.Registry[Family]):
     def __setitem__(self, name: str, part: Family) -> None:
         for other in self:
             if f"{name}_".startswith(f"{other}_") != f"{other}_".startswith(f"{name}_"):
-                raise ValueError(f"the name {name!r} and that of the family {other!r} begin alike, as those of presets do: choose another one")
+                raise ValueError(
+                    f"the name {name!r} and that of the family {other!r} begin alike, as those of presets do: choose another one"
+                )
         super().__setitem__(name, part)
 
 

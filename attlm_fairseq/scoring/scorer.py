@@ -241,14 +241,16 @@ def _checked_scores(score: Callable[[Scorer, Sequence[Sentence]], Any]) -> Calla
         found = score(self, sentences)
         if not isinstance(found, list) or len(found) != len(sentences):
             returned = f"{len(found)} scores" if isinstance(found, list) else f"{found!r:.60}"
-            raise InputError(f"{self.name}: `score` returns {returned} for {len(sentences)} sentences: expected a list of one SentenceScore each")
+            raise InputError(
+                f"{self.name}: `score` returns {returned} for {len(sentences)} sentences: expected a list of one SentenceScore each"
+            )
         for words, one in zip(sentences, found, strict=True):
             if not isinstance(one, SentenceScore):
                 raise InputError(f"{self.name}: `score` returns {one!r:.60} for a sentence: expected a SentenceScore")
             if len(one.log_probs) != len(words) + 1 or len(one.oov) != len(words):
                 raise InputError(
-                    f"{self.name}: `score` returns {len(one.log_probs)} log_probs and {len(one.oov)} oov for a sentence of {len(words)} words: "
-                    f"expected {len(words) + 1}, the last of the sentence end, and {len(words)}"
+                    f"{self.name}: `score` returns {len(one.log_probs)} log_probs and {len(one.oov)} oov for a sentence of {len(words)} "
+                    f"words: expected {len(words) + 1}, the last of the sentence end, and {len(words)}"
                 )
         return found
 

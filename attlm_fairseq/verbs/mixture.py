@@ -203,9 +203,7 @@ def _note_doubts(iterations: Sequence[EMIteration], events: _Events, left_out: i
             f"perplexities, but for those of the LMs and of {name}, {ppl:.4f}. With --oov spread:TYPES for all LMs they would count"
         )
     if events.disputed and as_unk:
-        note(
-            f"WARNING: {events.disputed} of {events.words} words are unknown to some of the LMs only: {DISPUTED}"
-        )
+        note(f"WARNING: {events.disputed} of {events.words} words are unknown to some of the LMs only: {DISPUTED}")
 
 
 def with_mixture(config: RunConfig, name: str) -> tuple[LMSpec, RunConfig]:

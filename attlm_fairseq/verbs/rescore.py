@@ -29,7 +29,7 @@ from attlm_fairseq.nbest.formats import (
 from attlm_fairseq.nbest.formats.as_read import expanded_for
 from attlm_fairseq.nbest.formats.ctm import write_ctm
 from attlm_fairseq.nbest.formats.sausage import write_sausages
-from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.deciding import ListDecider
 from attlm_fairseq.nbest.run.rescoring import with_context
@@ -260,7 +260,22 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
         return _Writer(lambda lists: OF_WORDS[to](lists, path), confidence)
     if to in ONE_BEST:
         return _Writer(lambda lists: write_one_best(lists, path, style=ONE_BEST[to]))
+    if run.decision.makes_text:
+        target = find_target(to, path, form)
+        return _Writer(lambda lists: _write_new(map(_answer_alone, lists), target, path))
     return _list_writer(form, path, to, run)
+
+
+def _answer_alone(nbest: NbestList) -> NbestList:
+    """Return the list with its first text alone, which may be in no format's list and has no scores."""
+    return NbestList(nbest.id, [Hypothesis(nbest.hypotheses[0].text)], nbest.references, source=nbest.source)
+
+
+def _write_new(lists: Iterable[NbestList], target: NbestFormat | NbestFolderFormat, path: str) -> None:
+    """Write lists in a format that is not theirs, and tell what it has no place for."""
+    losses = Losses(target.name, target.holds or Holds())
+    write_nbest(losses.watch(lists, new_only=True), target, path)
+    losses.told()
 
 
 def _written_as(form: NbestFormat | NbestFolderFormat | None, path: str, to: str, run: RunConfig) -> str:
@@ -271,9 +286,9 @@ def _written_as(form: NbestFormat | NbestFolderFormat | None, path: str, to: str
         return to
     if run.decision.makes_text and to not in ONE_BEST:
         if to != "same":
-            raise InputError(f"--to {to}: a consensus is a text that need not be in the list; write first texts with --to 1best")
+            return to
         if form is None or form.name != "text":
-            note("note: a consensus need not be in its list: lines of text are written, without ids and scores; --to 1best-kaldi has ids")
+            note("note: a consensus need not be in its list: lines of text are written, without ids and scores; --to jsonl has ids")
         return "1best"
     if run.adds_candidates and to == "same":
         to = holding_new(form, path).name
@@ -296,13 +311,7 @@ def _list_writer(form: NbestFormat | NbestFolderFormat | None, path: str, to: st
     is_other = form is None or target.name != form.name
     if run.adds_candidates or is_other:
         when = f"in {target.name}" if is_other else "with added candidates"
-        losses = Losses(target.name, target.holds or Holds())
-
-        def write(lists: Iterable[NbestList]) -> None:
-            write_nbest(losses.watch(expanded_for(lists, target.keeps, when), new_only=True), target, path)
-            losses.told()
-
-        return _Writer(write, confidence)
+        return _Writer(lambda lists: _write_new(expanded_for(lists, target.keeps, when), target, path), confidence)
     if not target.has_scores:
         note(f"note: {target.name} has no place for scores: only the order of the hypotheses changes")
     return _Writer(lambda lists: write_nbest(lists, target, path), confidence)

@@ -13,7 +13,6 @@ from attlm_fairseq.nbest.tuning.folds import MIN_FOLDS
 from attlm_fairseq.verbs.tune_options import TuneOptions
 from attlm_fairseq.verbs.tuned import NoGainError, Tuned
 
-
 UNSURE = 0.3  # the p-value of the cross-validated row from which a gain that is accepted is warned of
 
 

@@ -199,7 +199,15 @@ def test_consensus_writes_texts(lists):
     assert "2 lists, 4 hypotheses; 1 changed (another 1-best text), 1 unchanged; 1 answers are in no list" in result.stderr
     kaldi = run("rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--scale", 0.1, "--to", "1best-kaldi").stdout
     assert kaldi == "0 a b c d\n1 the mat\n"
-    assert "--to jsonl: a consensus" in refused("rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--to", "jsonl")
+    to_jsonl = ["--consensus", "--scale", 0.1, "--to", "jsonl"]
+    votes = attlm.rescore("votes.txt", config=attlm.run_config(weights={"rank": -1.0}, decision=Decision("consensus", 0.1))).lists
+    texts = [json.loads(line) for line in run("rescore", "votes.txt", "--weight", "rank=-1", *to_jsonl).stdout.splitlines()]
+    assert texts == [{"id": nbest.id, "hyps": [{"text": nbest.hypotheses[0].text, "scores": {}}]} for nbest in votes]
+    told = run("rescore", "helps.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", *to_jsonl[:-1], "moses", "-o", "texts.moses").stderr
+    assert "moses has no references" in told
+    assert "new/: a folder, but jsonl is a file" in refused(
+        "rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--to", "jsonl", "-o", "new/"
+    )
 
 
 def test_the_decision_of_the_configuration_counts(lists):

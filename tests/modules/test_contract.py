@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 import torch
 from small_models import VARIANTS
@@ -18,7 +20,7 @@ from attlm_fairseq.modules.recurrence import LSTM, RNN
 class Decay(BiasesStartAtZero, MemoryReader):
     """Features ``tanh(W [h_t; c_t] + b)`` with ``c_t = 0.8 c_{t-1} + 0.2 h_t``."""
 
-    defaults = {}
+    defaults: ClassVar[dict[str, object]] = {}
     columns = None
     starts_with_state = False
 
@@ -134,10 +136,16 @@ def test_models_of_this_package_keep_the_contract(variant):
         (Family(LSTM, OfAll), "the features of the reader change with later states or words"),
         (Family(LSTM, OfLaterWords), "the features of the reader change with later states or words"),
         (Family(LSTM, Single), r"`forward` of the reader returns a tensor of shape .*: expected a tuple of two"),
-        (Family(LSTM, Wide), r"the features of the reader \(feature_size\) are a tensor of shape \(3, 9, 16\): expected the shape \(3, 9, 8\)"),
+        (
+            Family(LSTM, Wide),
+            r"the features of the reader \(feature_size\) are a tensor of shape \(3, 9, 16\): expected the shape \(3, 9, 8\)",
+        ),
         (Family(LSTM, OneForAllRows), r"`empty_memory` of the reader has a tensor of shape \(8,\) for 3 rows: expected the rows first"),
         (Family(LSTM, Bare), r"`advance` of the reader is a tensor of shape \(3, 8\): expected a tuple of tensors"),
-        (Family(LSTM, Forgetful), "the reader's features of states in two pieces differ from one pass: does `advance` return what it needs"),
+        (
+            Family(LSTM, Forgetful),
+            "the reader's features of states in two pieces differ from one pass: does `advance` return what it needs",
+        ),
         (Family(LSTM, Overwriting), "the reader overwrites the memory before"),
         (Family(LSTM, OfTheBatch), "the features of a row depend on the other rows of the batch"),
         (Family(SlowSteps, PlainReader), "`inputs` and `step` of the recurrence differ from `read` at position 0"),

@@ -148,7 +148,10 @@ def test_an_lm_of_another_package_needs_no_more_than_score_and_signature():
             lambda found: [SentenceScore(one.log_probs[:-1], one.oov) for one in found],
             "own: `score` returns 2 log_probs and 2 oov for a sentence of 2 words: expected 3, the last of the sentence end, and 2",
         ),
-        (lambda found: [SentenceScore(one.log_probs, ()) for one in found], "own: `score` returns 3 log_probs and 0 oov for a sentence of 2"),
+        (
+            lambda found: [SentenceScore(one.log_probs, ()) for one in found],
+            "own: `score` returns 3 log_probs and 0 oov for a sentence of 2",
+        ),
     ],
 )
 def test_wrong_answers_of_an_lm_of_another_package_are_refused(wrong, told):

@@ -562,6 +562,11 @@ def test_a_table_that_lacks_a_column_says_which(tmp_path, monkeypatch):
     Path("other.csv").write_text("id,src,answer,score\n1,a b,x y,-1\n")
     told = refused("convert", "other.csv", "-o", "new.jsonl")
     assert "other.csv:1: found the header 'id,src,answer,score\\n': expected names of columns, among them an id (id, utt, ..)" in told
+    assert told.rstrip().endswith("; no column has the name of a text")
+    Path("other.csv").write_text("no;text;score\n1;x y;-1\n")
+    assert refused("convert", "other.csv", "-o", "new.jsonl", "--format", "csv").rstrip().endswith("; no column has the name of an id")
+    Path("other.csv").write_text("no;what;score\n1;x y;-1\n")
+    assert refused("convert", "other.csv", "-o", "new.jsonl", "--format", "csv").rstrip().endswith("and a text (hyp, text, mt, ..)")
 
 
 @pytest.mark.usefixtures("folder")

@@ -64,10 +64,12 @@ def test_every_public_name_is_there_and_documented(name):
 
 
 def test_the_examples_of_the_docs_run(folder, capsys):
-    first, service = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    first, own, service = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
     assert len(first.strip().splitlines()) <= 15
     exec(compile(first, str(DOCS), "exec"), {})
     assert capsys.readouterr().out.startswith("a cat ran {")
+    exec(compile(own, str(DOCS), "exec"), {})
+    assert capsys.readouterr().out == "a cat\n"
     run("tune", "dev.json", "--kenlm", "lm.arpa", "--folds", 0, "--restarts", 0)
     exec(compile(service, str(DOCS), "exec"), {})
     assert capsys.readouterr().out == "the cat sat\n"

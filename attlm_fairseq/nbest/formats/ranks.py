@@ -27,10 +27,12 @@ def warn_of_other_order(name: str, lists: Sequence[Sequence[object]], others: It
     """
     if not _RANK.fullmatch(keys.of_header(name)) and (not counted or keys.is_counter(keys.of_header(name))):
         return
-    if any(keys.of_header(other) in keys.TOTALS for other in others) or not all(type(value) is int for of_list in lists for value in of_list):
+    if any(keys.of_header(other) in keys.TOTALS for other in others) or not all(
+        type(value) is int for of_list in lists for value in of_list
+    ):
         return
     if any(earlier > later for of_list in lists for earlier, later in pairwise(of_list)):  # type: ignore[operator]
         notes.warn(
-            f"the hypotheses are not in the order of {quoted(name)}: the first of each list counts as the decoder's best. If {quoted(name)} "
-            "tells which is, sort each list by it"
+            f"the hypotheses are not in the order of {quoted(name)}: the first of each list counts as the decoder's best. If "
+            f"{quoted(name)} tells which is, sort each list by it"
         )

@@ -12,7 +12,7 @@ from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.as_read import is_expanded
-from attlm_fairseq.nbest.formats.lines import WholeLines, one_line, whole_lines
+from attlm_fairseq.nbest.formats.lines import WholeLines, one_line, split_end, whole_lines
 from attlm_fairseq.nbest.formats.own_text import own_text, text_of
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.formats.tables.columns import Columns
@@ -52,6 +52,15 @@ class TableFormat(NbestFormat):
         first = next((line for line in head[lead_of(head) :].split("\n") if line.strip()), "")
         return next((mark for mark in self.delimiters if Columns.of(fields_of(first, mark), self.texts) is not None), None)
 
+    def _lacks(self, header: str) -> str:
+        """Return which of the two columns that a table needs a header lacks, for a message; nothing if it has neither."""
+        for mark in self.delimiters:
+            names = {keys.of_header(name) for name in fields_of(split_end(header)[0], mark)}
+            lacked = [what for what, known in (("id", keys.IDS), ("text", self.texts)) if names.isdisjoint(known)]
+            if len(lacked) == 1:
+                return f"; no column has the name of {'an' if lacked == ['id'] else 'a'} {lacked[0]}"
+        return ""
+
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         delimiter = self._delimiter(source.head) or self.delimiters[0]
         file = FileText(self.name, framing=delimiter)
@@ -64,6 +73,7 @@ class TableFormat(NbestFormat):
         if header is None or columns is None:
             found = quoted(header.raw if header else "")
             message = f"found the header {found}: expected names of columns, among them an id (id, utt, ..) and a text (hyp, text, mt, ..)"
+            message += self._lacks(header.raw) if header else ""
             raise InputError(message, path=source.name, line=header.line if header else None)
         columns.require_different_names(source.name, header.line)
         file.start += header.before + header.raw

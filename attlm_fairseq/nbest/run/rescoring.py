@@ -133,8 +133,8 @@ class Rescorer:
                 self.notes.setdefault(RESCORED, f"{told}; give the decoder's own lists")
             if any(name in hypothesis.scores and not has(hypothesis.scores, name, value) for hypothesis, value in rows):
                 self.notes[f"{name} of the lists"] = (
-                    f"note: the lists have a score {name!r} of their own. The LM of that name decides; it is added to them as {name}2 (or 3, ..). "
-                    "`--lm OTHER=FILE` uses both"
+                    f"note: the lists have a score {name!r} of their own. The LM of that name decides; it is added to them as {name}2 "
+                    "(or 3, ..). `--lm OTHER=FILE` uses both"
                 )
         for name in COMPUTED:
             if any(name in hypothesis.scores for hypothesis in hypotheses):
