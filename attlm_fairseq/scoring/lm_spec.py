@@ -171,9 +171,13 @@ class LMSpec:
         """
         if other.mixture:
             raise InputError(f"{self.name!r} is a mixture in the configuration: give the LM another name")
-        own = {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
+        new = self.unpacked()
+        own = {field.name: value for field in fields(new) if (value := getattr(new, field.name)) != field.default}
         files = {"kenlm": None, "checkpoints": (), "loaded": None, "dictionary": None, "ensemble_weights": None}
-        return replace(other, **(files | own))
+        try:
+            return replace(other.unpacked(), **(files | own))
+        except InputError as error:
+            raise InputError(f"{self.name} in place of that of the configuration: {error}; give the LM another name") from None
 
     @classmethod
     def of_loaded(cls, name: str, scorer: Scorer) -> LMSpec:

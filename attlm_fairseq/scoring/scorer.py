@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from inspect import isfunction
 from typing import Any, cast
 
 import numpy as np
@@ -96,9 +97,9 @@ class Scorer(ABC):
         """Let the answers of another package's LM be checked, so that a wrong one does not become a wrong figure."""
         super().__init_subclass__(**named)
         if cls.__module__.partition(".")[0] != __package__.partition(".")[0]:
-            for method, checked in (("score", _checked_scores), ("signature", _checked_signature)):
-                if method in cls.__dict__:
-                    setattr(cls, method, checked(cls.__dict__[method]))
+            for method, checked in _CHECKS.items():
+                if isfunction(own := cls.__dict__.get(method)):
+                    setattr(cls, method, checked(own))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.name}>"
@@ -234,38 +235,65 @@ class Scorer(ABC):
         return [note for member in self.members for note in member.oov_notes()]
 
 
-def _checked_scores(score: Callable[[Scorer, Sequence[Sentence]], Any]) -> Callable[[Scorer, Sequence[Sentence]], list[SentenceScore]]:
+def _checked_scores(score: Callable[..., Any]) -> Callable[..., list[SentenceScore]]:
+    """Let the scores of ``score`` or ``score_translations`` be checked."""
+
     @wraps(score)
-    def checked(self: Scorer, sentences: Sequence[Sentence]) -> list[SentenceScore]:
+    def checked(self: Scorer, sentences: Sequence[Sentence], *others: Any, **named: Any) -> list[SentenceScore]:
         sentences = list(sentences)
-        found = score(self, sentences)
-        if not isinstance(found, list) or len(found) != len(sentences):
-            returned = f"{len(found)} scores" if isinstance(found, list) else f"{found!r:.60}"
-            raise InputError(
-                f"{self.name}: `score` returns {returned} for {len(sentences)} sentences: expected a list of one SentenceScore each"
-            )
-        for words, one in zip(sentences, found, strict=True):
-            if not isinstance(one, SentenceScore):
-                raise InputError(f"{self.name}: `score` returns {one!r:.60} for a sentence: expected a SentenceScore")
-            if len(one.log_probs) != len(words) + 1 or len(one.oov) != len(words):
-                raise InputError(
-                    f"{self.name}: `score` returns {len(one.log_probs)} log_probs and {len(one.oov)} oov for a sentence of {len(words)} "
-                    f"words: expected {len(words) + 1}, the last of the sentence end, and {len(words)}"
-                )
-        return found
+        return _check_scores(self, score.__name__, score(self, sentences, *others, **named), sentences)
 
     return checked
 
 
-def _checked_signature(signature: Callable[[Scorer], Any]) -> Callable[[Scorer], dict[str, object]]:
+def _checked_requests(score_many: Callable[..., Any]) -> Callable[..., list[list[SentenceScore]]]:
+    @wraps(score_many)
+    def checked(self: Scorer, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[SentenceScore]]:
+        found = score_many(self, requests)
+        if not isinstance(found, list) or len(found) != len(requests):
+            raise InputError(f"{self.name}: `score_many` returns {_told(found)} for {len(requests)} requests: expected a list for each")
+        return [_check_scores(self, "score_many", one, sentences) for one, (_, sentences) in zip(found, requests, strict=True)]
+
+    return checked
+
+
+def _check_scores(scorer: Scorer, method: str, found: Any, sentences: Sequence[Sentence]) -> list[SentenceScore]:
+    called = f"{scorer.name}: `{method}` returns"
+    if not isinstance(found, list) or len(found) != len(sentences):
+        raise InputError(f"{called} {_told(found)} for {len(sentences)} sentences: expected a list of one SentenceScore each")
+    for words, one in zip(sentences, found, strict=True):
+        if not isinstance(one, SentenceScore) or not all(isinstance(values, tuple) for values in (one.log_probs, one.oov)):
+            raise InputError(f"{called} {one!r:.80} for a sentence: expected a SentenceScore of two tuples")
+        if len(one.log_probs) != len(words) + 1 or len(one.oov) != len(words):
+            raise InputError(
+                f"{called} {len(one.log_probs)} log_probs and {len(one.oov)} oov for a sentence of {len(words)} words: "
+                f"expected {len(words) + 1}, the last of the sentence end, and {len(words)}"
+            )
+    return found
+
+
+def _told(found: Any) -> str:
+    return f"a list of {len(found)}" if isinstance(found, list) else f"{found!r:.60}"
+
+
+def _checked_signature(signature: Callable[..., Any]) -> Callable[..., dict[str, object]]:
     @wraps(signature)
-    def checked(self: Scorer) -> dict[str, object]:
-        found = signature(self)
+    def checked(self: Scorer, *others: Any, **named: Any) -> dict[str, object]:
+        found = signature(self, *others, **named)
         if not isinstance(found, dict):
             raise InputError(f"{self.name}: `signature` returns {found!r:.60}: expected a dictionary of what identifies the LM")
         return found
 
     return checked
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "score": _checked_scores,
+    "score_translations": _checked_scores,
+    "score_many": _checked_requests,
+    "signature": _checked_signature,
+}
+"""The methods of another package's LM whose answers are checked."""
 
 
 class ComposedScorer(Scorer):

@@ -152,6 +152,7 @@ def test_an_lm_of_another_package_needs_no_more_than_score_and_signature():
             lambda found: [SentenceScore(one.log_probs, ()) for one in found],
             "own: `score` returns 3 log_probs and 0 oov for a sentence of 2",
         ),
+        (lambda found: [SentenceScore(-2.0, one.oov) for one in found], "own: `score` returns SentenceScore(log_probs=-2.0"),
     ],
 )
 def test_wrong_answers_of_an_lm_of_another_package_are_refused(wrong, told):
@@ -167,3 +168,38 @@ def test_wrong_answers_of_an_lm_of_another_package_are_refused(wrong, told):
 def test_a_signature_is_a_dictionary():
     with pytest.raises(attlm.InputError, match="own: `signature` returns 'uniform': expected a dictionary of what identifies the LM"):
         attlm.rescore([[("a cat", -1.0), ("a dog", -1.2)]], {"own": Uniform(identity="uniform")}, {"own": 1.0})
+
+
+class Many(Uniform):
+    """An LM of another package with a batch of its own, and a parameter more."""
+
+    def score(self, sentences, batch=None):
+        return [SentenceScore((-2.0,) * (len(words) + 1), (False,) * len(words)) for words in sentences]
+
+    def score_many(self, requests):
+        return self.wrong([self.score(sentences) for _, sentences in requests])
+
+    def score_translations(self, sentences, sources):
+        return self.wrong(self.score(sentences))
+
+    def signature(self, whole=True):
+        return super().signature()
+
+
+def test_other_ways_to_score_are_checked_too():
+    assert len(Many().score([["a"]], batch=3)) == 1
+    assert Many().signature(whole=False) == {"kind": "uniform"}
+    lm, sentences = Many(), [["a"], ["b", "c"]]
+    assert lm.score_many([(lm, sentences)]) == [lm.score(sentences)]
+    for wrong in (lambda found: found[:-1], lambda found: found + found):
+        lm = Many()
+        lm.wrong = wrong
+        with pytest.raises(attlm.InputError, match=r"lm: `score_translations` returns a list of [14] for 2 sentences"):
+            lm.score_translations(sentences, sentences)
+    lm = Many()
+    lm.wrong = lambda found: [[SentenceScore(one.log_probs[:-1], one.oov) for one in of_request] for of_request in found]
+    with pytest.raises(attlm.InputError, match="lm: `score_many` returns 1 log_probs and 1 oov for a sentence of 1 words"):
+        lm.score_many([(lm, sentences)])
+    lm.wrong = lambda found: found[:-1]
+    with pytest.raises(attlm.InputError, match="lm: `score_many` returns a list of 0 for 1 requests: expected a list for each"):
+        lm.score_many([(lm, sentences)])

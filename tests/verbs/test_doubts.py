@@ -158,7 +158,14 @@ def test_an_lm_in_place_of_one_of_the_configuration_keeps_its_settings():
     assert [lm.name for lm in own] == ["a", "b", "c"]
     assert (own[0].kenlm, own[0].checkpoints, str(own[0].text.steps[0])) == (None, (Path("lm.pt"),), "tokenize:en")
     loaded = attlm.run_config(config, lms={"a": attlm.load_lm("lm.arpa")}).lms[0]
-    assert (loaded.kenlm, loaded.text, loaded.loaded is None) == (None, config.lms[0].text, False)
+    assert (loaded.kenlm, loaded.text, loaded.loaded is None) == (Path("lm.arpa").absolute(), config.lms[0].text, False)
+    in_memory = attlm.run_config(config.in_memory(), lms={"a": "newer.arpa"}).lms[0]
+    assert (in_memory.kenlm, in_memory.text, in_memory.oov, in_memory.loaded) == (Path("newer.arpa"), lms["a"].text, lms["a"].oov, None)
+    made = attlm.run_config(config, lms={"a": attlm.load_lm(attlm.LMSpec.of("newer.arpa", oov="penalty:-3"))}).lms[0]
+    assert (made.oov, made.text, made.loaded is None) == (attlm.LMSpec.of("lm.pt", oov="penalty:-3").oov, lms["a"].text, False)
+    translating = attlm.run_config(lms={"b": attlm.LMSpec.of("lm.pt", translation="forward")})
+    with pytest.raises(attlm.InputError, match="b in place of that of the configuration: translation is not for an ARPA"):
+        attlm.run_config(translating, lms={"b": "lm.arpa"})
     mixed = attlm.run_config(config, lms={"mix": attlm.LMSpec("mix", mixture={"a": 1, "b": 1})})
     with pytest.raises(attlm.InputError, match="'mix' is a mixture in the configuration: give the LM another name"):
         attlm.run_config(mixed, lms={"mix": "lm.arpa"})
@@ -187,7 +194,9 @@ WARNED = "WARNING: lists: the hypotheses are not in the order of "
         ("rank", [3.5, 1.5], False),
         ("n-th", [2, 1, 3], True),
         ("n-th", [1, 2, 3], False),
-        ("row", [2, 1, 3], False),
+        ("rank", [3.0, 1.0, 2.0], True),
+        ("hyp_index", [1, 0, 2], True),
+        ("row", [7, 5, 6], None),
     ],
 )
 @pytest.mark.parametrize("kind", ["json", "rows", "table"])
@@ -195,7 +204,10 @@ def test_ranks_that_contradict_the_order_are_warned_of(name, ranks, warned, kind
     def told() -> bool:
         return f"{WARNED}{name!r}: the first of each list counts" in run("eval", "lists").stderr
 
-    rows = [{"id": f"u{n}", "text": f"a b {place}", "ref": "a b 1", name: rank} for n in range(3) for place, rank in enumerate(ranks)]
+    step, warned = (10, False) if warned is None else (0, warned)  # a counter of the file's rows
+    rows = [
+        {"id": f"u{n}", "text": f"a b {place}", "ref": "a b 1", name: rank + n * step} for n in range(3) for place, rank in enumerate(ranks)
+    ]
     if kind == "json":
         lists = [[row for row in rows if row["id"] == f"u{n}"] for n in range(3)]
         write_lists([{"id": f"u{n}", "ref": "a b 1", "hyps": of_list} for n, of_list in enumerate(lists)])
