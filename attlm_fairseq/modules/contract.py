@@ -31,7 +31,8 @@ def check_family(name: str, **options: Any) -> None:
             layer is tied, unless given.
 
     Raises:
-        ValueError: the model cannot be built, or a part breaks its contract. The message says which, and what is expected.
+        ValueError: the model cannot be built, or a part breaks its contract. The message says which, and what is expected. Errors of the
+            parts' own code are passed on.
     """
     model = build_language_model(name, {**SIZES, **PLAIN, **options}, WORDS, PADDING)
     generator = torch.Generator().manual_seed(1)
@@ -75,10 +76,11 @@ def _check_shapes(model: LanguageModel, tokens: Tensor) -> None:
     rows, length = tokens.shape
     recurrence, reader = model.recurrence, model.reader
     _require_rows(recurrence.initial(rows), rows, "`initial` of the recurrence")
+    width = recurrence.hidden_size + len(recurrence.below) * recurrence.lower_size
     outputs, state = _pair(recurrence.read(model.embedding(tokens), recurrence.initial(rows)), "`read` of the recurrence", "the state")
     _require_rows(state, rows, "the state that `read` of the recurrence returns")
+    _require_shape(outputs, (rows, length, width), "the outputs of the recurrence (hidden_size, and lower_size of layers below)")
     states = model.states(outputs)
-    _require_shape(states, (rows, length, recurrence.hidden_size), "the outputs of the recurrence")
     memory = reader.empty_memory(states[:, 0])
     _require_rows(memory, rows, "`empty_memory` of the reader")
     _require_rows(reader.advance(states, tokens, memory), rows, "`advance` of the reader")
@@ -100,11 +102,19 @@ def _check_recurrence(model: LanguageModel, tokens: Tensor) -> None:
     _require_close(
         torch.cat((first, rest), 1), whole, "`read` of the recurrence in two pieces differs from one pass: is the state complete?"
     )
+    lengths = torch.arange(len(tokens)) % tokens.size(1) + 1
+    short, _ = recurrence.read(embedded, recurrence.initial(len(tokens)), lengths)
+    for row, count in enumerate(lengths.tolist()):
+        _require_close(
+            short[row, :count], whole[row, :count], "with `lengths`, `read` of the recurrence differs before the ends of the rows"
+        )
     state = recurrence.initial(len(tokens))
     for place in range(tokens.size(1)):
         inputs = recurrence.inputs(embedded[:, place])
         before = state
-        output, state = _unchanged(lambda: recurrence.step(inputs, before), before, "`step` of the recurrence overwrites the state before")  # noqa: B023
+        found = _unchanged(lambda: recurrence.step(inputs, before), before, "`step` of the recurrence overwrites the state before")  # noqa: B023
+        output, state = _pair(found, "`step` of the recurrence", "the state")
+        _require_rows(state, len(tokens), "the state that `step` of the recurrence returns")
         _require_close(output, whole[:, place], f"`inputs` and `step` of the recurrence differ from `read` at position {place}")
 
 
@@ -112,6 +122,7 @@ def _check_reader(model: LanguageModel, tokens: Tensor) -> None:
     reader = model.reader
     states = model.states(model.recurrence.read(model.embedding(tokens), model.recurrence.initial(len(tokens)))[0])
     whole, _ = reader(states, tokens)
+    _require_close(reader(states, tokens, None, True)[0], whole, "the features of the reader change if what it has read is asked for")
     others = _other_end(tokens)
     ended = model.states(model.recurrence.read(model.embedding(others), model.recurrence.initial(len(tokens)))[0])
     _require_close(reader(ended, others)[0][:, :CUT], whole[:, :CUT], "the features of the reader change with later states or words")
@@ -171,6 +182,8 @@ def _require_shape(found: Tensor, shape: tuple[int, ...], called: str) -> None:
 
 
 def _require_close(found: Tensor, expected: Tensor, told: str) -> None:
+    if not found.isfinite().all():
+        raise ValueError(f"{told}: they are not finite")
     difference = float((found - expected).abs().max())
     if not difference <= TOLERANCE:
         raise ValueError(f"{told} (by up to {difference:.2g})")

@@ -40,6 +40,8 @@ class Families(extensions.Registry[Family]):
     """Families by name. Names that begin with another one and ``_`` are for its presets."""
 
     def __setitem__(self, name: str, part: Family) -> None:
+        if name in RECIPES:
+            raise ValueError(f"the name {name!r} is taken by a preset: choose another one")
         for other in self:
             if f"{name}_".startswith(f"{other}_") != f"{other}_".startswith(f"{name}_"):
                 raise ValueError(
@@ -67,7 +69,7 @@ FAMILIES = Families(
         "pointer_mogrifier_lm": Family(Mogrifier, PointerReader),
     }
 )
-"""Families by name. A preset is called ``<family>_<table row>``; if several families fit, it is of the one with the longest name.
+"""Families by name. A preset is called ``<family>_<table row>``.
 Other packages may add families, see ``extensions.MODELS``."""
 
 OWN_FAMILIES = tuple(FAMILIES)

@@ -8,7 +8,6 @@ The weights come from EM on a text that no LM was trained on (Jelinek and Mercer
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -57,7 +56,7 @@ class MixtureScorer(ComposedScorer):
         self.members = tuple(scorers)
         self.weights = np.array(weights, dtype=np.float64) / sum(weights)
         self.name = name
-        self._counts: Counter[str] = Counter()  # "disputed" words are unknown to some members, which give them p(<unk>), not to all
+        self._disputed: list[str] = []  # a word that is unknown to some members, which give it p(<unk>), not to all
 
     def combined(self, columns: Sequence[Sequence[SentenceScore]], sentences: Sequence[Sentence]) -> list[SentenceScore]:
         if not sentences:
@@ -65,24 +64,23 @@ class MixtureScorer(ComposedScorer):
         values = mix(event_matrix(columns), self.weights).tolist()
         scores, end = [], 0
         as_unk = [k for k, member in enumerate(self.members) if not isinstance(member, OOVPolicyScorer)]
-        for of_sentence in zip(*columns, strict=True):
+        for words, *of_sentence in zip(sentences, *columns, strict=True):
             begin, end = end, end + len(of_sentence[0].log_probs)
             flags = list(zip(*(score.oov for score in of_sentence), strict=True))
             unknown = tuple(map(all, flags))
-            disputed = (not of_all and any(of_word[k] for k in as_unk) for of_word, of_all in zip(flags, unknown, strict=True))
-            self._counts.update(words=len(flags), disputed=sum(disputed))
+            if not self._disputed:
+                self._disputed += _first_disputed(words, flags, as_unk)
             scores.append(SentenceScore(tuple(values[begin:end]), unknown))
         return scores
 
     def notes(self) -> list[str]:
-        if not (disputed := self._counts["disputed"]):
+        if not self._disputed:
             return super().notes()
-        some = f"{disputed} of {self._counts['words']} words are unknown to some LMs of {self.name} only"
-        return [*super().notes(), f"WARNING: {some}: {DISPUTED}"]
+        return [*super().notes(), f"WARNING: words are unknown to some LMs of {self.name} only, such as {self._disputed[0]!r}: {DISPUTED}"]
 
     def with_members(self, members: Sequence[Scorer]) -> Scorer:
         mixture = MixtureScorer(members, self.weights.tolist(), self.name)
-        mixture._counts = self._counts
+        mixture._disputed = self._disputed
         return mixture
 
     def signature(self) -> dict[str, object]:
@@ -92,6 +90,11 @@ class MixtureScorer(ComposedScorer):
             "OOV policy": "unknown where all LMs do not know it, each under its own policy",
             "lm": {scorer.name: scorer.signature() for scorer in self.members},
         }
+
+
+def _first_disputed(words: Sentence, flags: Sequence[tuple[bool, ...]], as_unk: Sequence[int]) -> list[str]:
+    """Return the first word that is unknown to an LM of those ``as_unk``, but not to all LMs; empty if there is none."""
+    return [word for word, of_word in zip(words, flags, strict=True) if not all(of_word) and any(of_word[k] for k in as_unk)][:1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,13 @@ class SentenceScore:
         return sum(self.oov)
 
 
+def note_lines(told: Sequence[str]) -> list[str]:
+    """Return the ``notes`` of a scorer as at most two lines, of which the second has its warnings."""
+    warnings = [one for one in told if one.startswith("WARNING")]
+    others = [one for one in told if one not in warnings]
+    return ["; ".join(kind) for kind in (others, warnings) if kind]
+
+
 def without_features(scores: Sequence[Sequence[SentenceScore]]) -> list[list[tuple[SentenceScore, np.ndarray]]]:
     """Return the scores of ``score_many`` in the form of ``score_with_features``, with features (T, 0)."""
     return [[(score, np.empty((len(score.log_probs), 0), dtype=np.float32)) for score in of_request] for of_request in scores]

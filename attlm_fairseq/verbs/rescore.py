@@ -261,14 +261,29 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
     if to in ONE_BEST:
         return _Writer(lambda lists: write_one_best(lists, path, style=ONE_BEST[to]))
     if run.decision.makes_text:
-        target = find_target(to, path, form)
-        return _Writer(lambda lists: _write_new(map(_answer_alone, lists), target, path))
+        return _answer_writer(find_target(to, path, form), path, run)
     return _list_writer(form, path, to, run)
 
 
-def _answer_alone(nbest: NbestList) -> NbestList:
-    """Return the list with its first text alone, which may be in no format's list and has no scores."""
-    return NbestList(nbest.id, [Hypothesis(nbest.hypotheses[0].text)], nbest.references, source=nbest.source)
+def _answer_writer(target: NbestFormat | NbestFolderFormat, path: str, run: RunConfig) -> _Writer:
+    """Return the writer of lists of one hypothesis, which need not have been in its list: it has no scores."""
+    losses = Losses(target.name, replace(target.holds or Holds(), scores=True))  # an answer has none
+
+    def write(lists: Iterable[NbestList]) -> None:
+        watched = losses.watch(lists)
+        answers = (replace(one, hypotheses=[Hypothesis(one.hypotheses[0].text)], sparse=False, verbatim=None) for one in watched)
+        write_nbest(answers, target, path)
+        losses.told()
+
+    return _Writer(write, _confidence_in(target, run))
+
+
+def _confidence_in(target: NbestFormat | NbestFolderFormat, run: RunConfig) -> Confidence | None:
+    """Return the confidences of the run, None if the format has no place for them, with a note."""
+    if run.confidence is None or target.name in WITH_CONFIDENCES:
+        return run.confidence
+    note(f"note: {target.name} has no place for word confidences; {', '.join(WITH_CONFIDENCES)} have, and --to ctm and sausage")
+    return None
 
 
 def _write_new(lists: Iterable[NbestList], target: NbestFormat | NbestFolderFormat, path: str) -> None:
@@ -305,9 +320,7 @@ def _list_writer(form: NbestFormat | NbestFolderFormat | None, path: str, to: st
     ending = Path(path.removesuffix(".gz")).suffix[1:].lower()
     if to == "same" and target.name != ending and {ending, target.name} & {"csv", "tsv"} and ending in CONVERTIBLE:
         note(f"note: {path} is written in the format of the input, {target.name}: --to {ending} writes another")
-    confidence = run.confidence if target.name in WITH_CONFIDENCES else None
-    if run.confidence is not None and confidence is None:
-        note(f"note: {target.name} has no place for word confidences; {', '.join(WITH_CONFIDENCES)} have, and --to ctm and sausage")
+    confidence = _confidence_in(target, run)
     is_other = form is None or target.name != form.name
     if run.adds_candidates or is_other:
         when = f"in {target.name}" if is_other else "with added candidates"

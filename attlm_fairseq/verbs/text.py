@@ -16,7 +16,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring import text_file
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.perplexity import PerplexityCounter
-from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.scoring.scorer import Scorer, note_lines
 from attlm_fairseq.scoring.text_file import ScoredText
 from attlm_fairseq.scoring.unknown_words.oov import OOVCount, warn_of_oov
 from attlm_fairseq.text import TextPipeline, note_texts
@@ -199,13 +199,16 @@ def count_text(
 
 def _warn_of_other_vocabularies(lms: Iterable[LMSpec], counters: Mapping[str, PerplexityCounter]) -> None:
     """Warn if p(<unk>) stands for more words in one LM than in another, so that their perplexities and mixtures mislead."""
-    policies = {lm.name: lm.unpacked().oov.kind for lm in lms if not lm.mixture and lm.name in counters}
+    lms = list(lms)
+    plain = {lm.name: lm.unpacked().oov.kind for lm in lms if not lm.mixture}
+    mixed = {lm.name: "unk" if "unk" in {plain[name] for name, _ in lm.mixture} else "spread" for lm in lms if lm.mixture}
+    policies = {name: kind for name, kind in (plain | mixed).items() if name in counters}
     unknown = {name: counters[name].oov for name, kind in policies.items() if kind == "unk"}
     if any(unknown.values()) and (len({*unknown.values()}) > 1 or "spread" in policies.values()):
-        counts = ", ".join(f"{count} to {name}" for name, count in unknown.items())
+        counts = ", ".join(f"{count} of {name}" for name, count in unknown.items())
         note(
-            f"WARNING: the LMs do not know the same words: unknown are {counts}. Their p(<unk>) stands for many words, so an LM with more "
-            "of them looks too good, and so does a mixture: --oov spread:TYPES for all LMs shares it among the unseen words"
+            f"WARNING: unknown words do not count alike in these LMs: p(<unk>) is the score of {counts}. If it stands for many words, an "
+            "LM with more of them looks too good: --oov spread:TYPES for all LMs shares it among the unseen words"
         )
 
 
@@ -243,8 +246,8 @@ def load_scorers(run: RunConfig) -> list[Scorer]:
 def tell_notes(scorers: Iterable[Scorer]) -> None:
     """Log what the LMs have to say, such as how much a lower precision changed the scores."""
     for scorer in scorers:
-        if told := scorer.notes():
-            note("; ".join(told))
+        for line in note_lines(scorer.notes()):
+            note(line)
 
 
 def note_scorers(scorers: Sequence[Scorer], texts: Sequence[TextPipeline], oov: Iterable[OOVCount]) -> None:

@@ -72,7 +72,7 @@ decision_options = grouped(
         "consensus",
         is_flag=True,
         help="Combine the hypotheses word by word (ROVER), after the steps of --metric-text. The output can be a "
-        "sentence that is in no list; it is written as 1-best text.",
+        "sentence that is in no list; it is written as 1-best text, or in a format of --to that needs no scores.",
     ),
     cloup.option("--max", "max_", is_flag=True, help="Choose the hypothesis with the greatest total, even if attlm.toml has another rule."),
     cloup.option(

@@ -91,7 +91,7 @@ def rescore_command(
     the input plus one named score per LM.
 
     With --mbr, lists are sorted by expected loss, and the total written is minus this loss. With --consensus, the
-    answer may be in no list, so only 1-best texts can be written.
+    answer may be in no list, and has no scores: 1-best texts are written, or with --to lists of one hypothesis.
 
     Losses and votes compare texts after the steps of --metric-text. Its default is the steps that `attlm tune` has
     written to attlm.toml. Lists in subwords need join-subwords. With --metric-text lowercase, case is ignored but kept

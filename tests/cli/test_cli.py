@@ -473,7 +473,7 @@ def test_mix_refuses_what_cannot_be_mixed(folder):
     lms = ["--kenlm", "lm.arpa", "--lm", "other/lm.pt"]
     result = run("mix", "-", *lms, stdin="a zebra sat\n")
     assert "WARNING: 2 of 3 words are unknown to some of the LMs only" in result.stderr
-    of_mixture = "WARNING: 2 of 3 words are unknown to some LMs of mix only: there p(<unk>), which stands for many words, is mixed"
+    of_mixture = "WARNING: words are unknown to some LMs of mix only, such as 'zebra': there p(<unk>), which stands for many words, is"
     mixed = ["-", *lms, "--mixture", "mix=kenlm:0.5,lm:0.5"]
     for command in ("ppl", "score"):
         assert of_mixture in run(command, *mixed, stdin="a zebra sat\n").stderr
@@ -484,12 +484,12 @@ def test_mix_refuses_what_cannot_be_mixed(folder):
 
 def test_perplexities_with_other_unknown_words_are_warned_of(folder):
     write_checkpoint(folder / "other" / "lm.pt", ["a", "zebra"])
-    warning = "WARNING: the LMs do not know the same words: unknown are "
+    warning = "WARNING: unknown words do not count alike in these LMs: p(<unk>) is the score of "
     for compare in ([], ["--compare"]):
         lms = ["-", "--kenlm", "lm.arpa", "--lm", "other/lm.pt", *compare]
         text = "a zebra sat mat\n" * 8
-        assert f"{warning}16 to lm, 8 to kenlm. Their p(<unk>) stands for many words" in run("ppl", *lms, stdin=text).stderr
-        assert f"{warning}16 to lm. Their" in run("ppl", *lms, "--oov", "kenlm=spread:9", stdin=text).stderr
+        assert f"{warning}16 of lm, 8 of kenlm. If it stands for many words" in run("ppl", *lms, stdin=text).stderr
+        assert f"{warning}16 of lm. If" in run("ppl", *lms, "--oov", "kenlm=spread:9", stdin=text).stderr
         assert warning not in run("ppl", *lms, "--oov", "spread:9", stdin=text).stderr
         assert warning not in run("ppl", *lms, stdin="a a\n" * 8).stderr
 

@@ -117,6 +117,35 @@ class OverwritingSteps(RNN):
         return output, state
 
 
+class NoLengths(RNN):
+    def read(self, embedded, before, lengths=None):
+        outputs, state = super().read(embedded, before, None)
+        return (outputs if lengths is None else 0 * outputs), state
+
+
+class WideOutputs(RNN):
+    def read(self, embedded, before, lengths=None):
+        outputs, state = super().read(embedded, before, lengths)
+        return torch.cat((outputs, outputs), -1), state
+
+
+class BareSteps(RNN):
+    def step(self, inputs, before):
+        return super().step(inputs, before)[0]
+
+
+class Shy(Decay):
+    def forward(self, states, tokens, memory=None, need_read=False):
+        features, read = super().forward(states, tokens, memory)
+        return features * (0.5 if need_read else 1), read
+
+
+class Infinite(Decay):
+    def forward(self, states, tokens, memory=None, need_read=False):
+        features, read = super().forward(states, tokens, memory)
+        return features / 0, read
+
+
 class Stateless(RNN):
     def read(self, embedded, before, lengths=None):
         return super().read(embedded, self.initial(len(embedded)), lengths)
@@ -148,6 +177,14 @@ def test_models_of_this_package_keep_the_contract(variant):
         ),
         (Family(LSTM, Overwriting), "the reader overwrites the memory before"),
         (Family(LSTM, OfTheBatch), "the features of a row depend on the other rows of the batch"),
+        (Family(RNN, Shy), "the features of the reader change if what it has read is asked for"),
+        (Family(RNN, Infinite), "they are not finite"),
+        (Family(NoLengths, PlainReader), "with `lengths`, `read` of the recurrence differs before the ends of the rows"),
+        (Family(WideOutputs, PlainReader), r"the outputs of the recurrence .* are a tensor of shape \(3, 9, 16\): expected .* \(3, 9, 8\)"),
+        (
+            Family(BareSteps, PlainReader),
+            "`step` of the recurrence returns a tensor of shape .*: expected a tuple of two, the second one the state",
+        ),
         (Family(SlowSteps, PlainReader), "`inputs` and `step` of the recurrence differ from `read` at position 0"),
         (Family(Backwards, PlainReader), "the outputs of the recurrence change with later words"),
         (Family(OverwritingSteps, PlainReader), "`step` of the recurrence overwrites the state before"),
@@ -173,3 +210,5 @@ def test_names_of_families():
         with pytest.raises(ValueError, match=f"the name '{name}' and that of the family '{other}' begin alike"):
             FAMILIES[name] = Family(LSTM, Decay)
         assert name not in FAMILIES
+    with pytest.raises(ValueError, match="the name 'zaremba_medium' is taken by a preset"):
+        FAMILIES["zaremba_medium"] = Family(LSTM, Decay)

@@ -222,6 +222,18 @@ def test_ranks_that_contradict_the_order_are_warned_of(name, ranks, warned, kind
 
 
 @pytest.mark.usefixtures("folder")
+def test_one_rank_in_the_order_is_enough():
+    rows = [{"text": f"a {place}", "asr_rank": place, "lm_rank": 2 - place, "hyp_index": 2 - place} for place in range(3)]
+    write_lists([{"id": f"u{n}", "ref": "a 1", "nbest": rows} for n in range(3)])
+    assert WARNED not in run("eval", "lists").stderr
+    for row in rows:
+        row["asr_rank"] = row.pop("hyp_index")
+        row["hyp_index"] = 2 - row["asr_rank"]
+    write_lists([{"id": f"u{n}", "ref": "a 1", "nbest": rows} for n in range(3)])
+    assert f"{WARNED}'asr_rank'" in run("eval", "lists").stderr
+
+
+@pytest.mark.usefixtures("folder")
 def test_one_list_has_no_interval():
     lines = write("lists").read_text().splitlines()
     for count in (1, 2):

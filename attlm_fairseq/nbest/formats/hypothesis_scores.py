@@ -62,8 +62,7 @@ class ScoreReader:
     def warn_of_other_order(self, lists: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         """Warn if ranks contradict the order of the hypotheses that are objects, of the first lists, see ``ranks``."""
         values = _numbers(lists)
-        for name, of_lists in values.items():
-            warn_of_other_order(name, of_lists, values, self.notes, counted=name in self.counts)
+        warn_of_other_order(values, self.counts, values, self.notes)
 
     def read(
         self, members: Mapping[str, Any], at: At, whole: Mapping[str, Any], tokens: Sequence[str] | None = None

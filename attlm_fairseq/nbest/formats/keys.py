@@ -13,7 +13,7 @@ from functools import lru_cache
 
 IDS = (
     *("id", "utt", "utt_id", "uttid", "utterance", "utterance_id", "utterance_name", "key", "name", "sample_id", "segment_id"),
-    *("audio_filepath", "audio_path", "audio", "file", "filename", "file_name", "path", "wav", "sentence_id", "sent_id"),
+    *("audio_filepath", "audio_path", "audio", "file", "filename", "path", "wav", "sentence_id", "sent_id"),
 )
 CHOICES = "choices"  # of a response of an LLM: hypotheses only if there is no other text
 # what holds the hypotheses of an utterance; "text" and the like if their value is a list

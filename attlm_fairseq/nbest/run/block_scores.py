@@ -14,7 +14,7 @@ from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.numeric import ceil_div
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
+from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore, note_lines
 from attlm_fairseq.scoring.unknown_words.advice import advise
 from attlm_fairseq.scoring.unknown_words.oov import OOVCount
 from attlm_fairseq.text import TextPipeline, split_texts
@@ -178,7 +178,8 @@ class BlockScorer:
             oov[scorer.name].add(sentences, (score.oov for score in of_lm))
         values = {name: [score.total for score in of_lm] for name, of_lm in scores.items()}
         values |= {name: lm_feature(name, scores) for name in self.features}
-        return BlockScores(values, oov, {scorer.name: "; ".join(told) for scorer in self.scorers if (told := scorer.notes())})
+        told = [(scorer.name, line) for scorer in self.scorers for line in note_lines(scorer.notes())]
+        return BlockScores(values, oov, {f"{name} WARNING" if line.startswith("WARNING") else name: line for name, line in told})
 
     def advise(self, count: OOVCount) -> str | None:
         """Return the text steps that would make the unknown words of an LM known."""

@@ -66,14 +66,17 @@ class Columns:
 
     def set_apart_counts(self, lists: Sequence[Sequence[Sequence[str]]], path: str) -> None:
         """Find the columns that count hypotheses or rows, in the rows of the first lists. They are no scores."""
+        numbers, counted = {}, set()
         for place in list(self.undecided):
             values = [[_as_whole(row[place]) for row in rows if row[place] != ""] for rows in lists]
+            numbers[self.names[place]] = values
             counts = keys.is_score(self.spelled[place]) and keys.is_count(self.spelled[place], values)
             if counts:
+                counted.add(self.names[place])
                 self.undecided.remove(place)
                 self.extras.append(self.names[place])
                 note(f"note: {path}: the column {quoted(self.names[place])} counts the hypotheses or rows: it is not read as a score")
-            warn_of_other_order(self.names[place], values, self.names, FileNotes(path), counted=counts)
+        warn_of_other_order(numbers, counted, self.names, FileNotes(path))
 
     def set_apart_reference(self, lists: Sequence[Sequence[Sequence[str]]], path: str) -> None:
         """Find out by the rows of the first lists whether a column that may be the reference is of hypotheses instead."""
