@@ -1,6 +1,6 @@
 """Check that the recurrence, the reader and the output layer of a model keep their contracts. For models of other packages.
 
-Shapes: B sentences in the batch, T positions, V vocabulary.
+Shapes: B = ROWS sentences in the batch, T = LENGTH positions.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ PLAIN = {"dropout": 0.0, "forget_bias": 1.0}
 def check_family(name: str, **options: Any) -> None:
     """Check a small model of a family with random weights in float64.
 
+    States and memories must be tuples of tensors with the batch first, and are not overwritten. No position may depend on later tokens
+    or on other rows. Pieces of a sequence, single steps and exchanged rows must give what the whole sequence gives. The probabilities
+    must sum to 1.
+
     Args:
         name: of the family, a key of ``FAMILIES``.
         options: of the model, named as on fairseq-train's command line, with underscores. The sizes are 8, with 2 layers, and the output
@@ -42,20 +46,10 @@ def check_family(name: str, **options: Any) -> None:
             if parameter.is_floating_point():
                 parameter.add_(torch.empty_like(parameter).uniform_(-RANGE / 2, RANGE / 2, generator=generator))
         tokens = torch.randint(2, WORDS, (ROWS, LENGTH), generator=generator)
-        check_language_model(model.eval(), tokens)
+        _check_model(model.eval(), tokens)
 
 
-@torch.no_grad()
-def check_language_model(model: LanguageModel, tokens: Tensor) -> None:
-    """Check a model in evaluation mode on tokens (B, T) with B and T of at least 2.
-
-    What is checked: states and memories are tuples of tensors with the batch first, and are not overwritten. No position depends on later
-    tokens or on other rows. Pieces of a sequence, single steps and exchanged rows give what the whole sequence gives. The
-    probabilities sum to 1.
-
-    Raises:
-        ValueError: as in ``check_family``.
-    """
+def _check_model(model: LanguageModel, tokens: Tensor) -> None:
     _check_shapes(model, tokens)
     _check_recurrence(model, tokens)
     _check_rows(model, tokens)

@@ -46,8 +46,8 @@ def _ranks(name: str, lists: Sequence[Sequence[object]], counted: bool) -> list[
     if not (counted or _RANK.fullmatch(key)) or not all(_WHOLE.fullmatch(str(value)) for of_list in lists for value in of_list):
         return []
     ranks = [[int(float(str(value))) for value in of_list] for of_list in lists if of_list]
-    starts_anew = all(sorted(of_list) == [*range(min(ranks[0]), min(ranks[0]) + len(of_list))] for of_list in ranks)
-    return ranks if starts_anew or not keys.is_counter(key) else []
+    starts_again = all(sorted(of_list) == [*range(min(ranks[0]), min(ranks[0]) + len(of_list))] for of_list in ranks)
+    return ranks if starts_again or not keys.is_counter(key) else []
 
 
 def _in_order(ranks: list[list[int]]) -> bool:
