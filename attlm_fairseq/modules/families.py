@@ -43,7 +43,7 @@ class Families(extensions.Registry[Family]):
         if name in RECIPES:
             raise ValueError(f"the name {name!r} is taken by a preset: choose another one")
         for other in self:
-            if f"{name}_".startswith(f"{other}_") != f"{other}_".startswith(f"{name}_"):
+            if name.startswith(f"{other}_") or other.startswith(f"{name}_"):
                 raise ValueError(
                     f"the name {name!r} and that of the family {other!r} begin alike, as those of presets do: choose another one"
                 )

@@ -266,7 +266,12 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
 
 
 def _answer_writer(target: NbestFormat | NbestFolderFormat, path: str, run: RunConfig) -> _Writer:
-    """Return the writer of lists of one hypothesis, which need not have been in its list: it has no scores."""
+    """Return the writer of lists of one hypothesis, which need not have been in its list: it has no scores.
+
+    Raises InputError if the format needs the decoder's own.
+    """
+    if target.holds is not None and target.holds.main_score is not None:
+        raise InputError(f"--to {target.name} needs the decoder's own score, which a consensus does not have: write jsonl, or 1best")
     losses = Losses(target.name, replace(target.holds or Holds(), scores=True))  # an answer has none
 
     def write(lists: Iterable[NbestList]) -> None:

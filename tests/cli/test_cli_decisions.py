@@ -205,6 +205,9 @@ def test_consensus_writes_texts(lists):
     assert texts == [{"id": nbest.id, "hyps": [{"text": nbest.hypotheses[0].text, "scores": {}}]} for nbest in votes]
     told = run("rescore", "helps.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", *to_jsonl[:-1], "moses", "-o", "texts.moses").stderr
     assert "moses has no references" in told
+    for needy in ("nemo", "srilm", "mlm"):
+        message = f"--to {needy} needs the decoder's own score, which a consensus does not have: write jsonl, or 1best"
+        assert message in refused("rescore", "helps.json", "--weight", "rank=-1", "--consensus", "--to", needy)
     assert "new/: a folder, but jsonl is a file" in refused(
         "rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--to", "jsonl", "-o", "new/"
     )
