@@ -351,6 +351,19 @@ def test_the_record_of_tuning_goes_with_its_weights(tmp_path):
     assert "[tuning]" not in path.read_text()
 
 
+def test_weights_written_to_another_file_bring_the_record_of_their_tuning(tmp_path):
+    """Without it `eval` would not know the lists that the weights have seen."""
+    tuned, fitted = tmp_path / "tuned.toml", tmp_path / "fitted.toml"
+    references = [("the cat",), ("a mat",)]
+    config = RunConfig((LMSpec("a", kenlm=tmp_path / "a"),), weights={"a": 0.5})
+    write_config(tuned, config, {"reference_sketch": fingerprint(references), "metric": "WER"})
+    write_config(fitted, read_config(tuned), {}, "fitting")
+    assert read_config(fitted).share_tuned_on({"a": 0.5}, references) == 1
+    assert tomlkit.parse(fitted.read_text())["tuning"]["metric"] == "WER"
+    write_config(fitted, replace(read_config(tuned), weights={"a": 2.0}), {}, "fitting")
+    assert read_config(fitted).tuned_on == ""  # nothing tuned these weights
+
+
 def test_the_record_of_fitting_goes_with_its_lms(tmp_path):
     path = tmp_path / "attlm.toml"
     fitted = LMSpec("a", kenlm=tmp_path / "a", unigram_cache=UnigramCache(100, 0.1, 0.99))

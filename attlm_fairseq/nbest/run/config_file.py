@@ -53,7 +53,7 @@ def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], recor
 
     Entries of an existing file that stay the same keep their form and comments; those that ``config`` lacks go (see
     ``unused``). The records of other commands stay if what they tell of does: for ``[tuning]`` the weights, for the others
-    the LMs.
+    the LMs. Weights that come from another file bring its ``[tuning]``, by which ``eval`` knows the lists that they have seen.
 
     Args:
         path: the file; ``-``, a device or a pipe is only written.
@@ -85,6 +85,8 @@ def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], recor
     if held is not None and not all(lm in config.lms for lm in held.lms):
         document.pop("mixing", None)
         document.pop("fitting", None)
+    if "tuning" not in document and (tuning := _tuning_of(config)):
+        document["tuning"] = tuning
     document[record_name] = in_utf8(({"command": command} if command else {}) | dict(record))
     with whole_file(str(path)) as out:
         out.write(tomlkit.dumps(document))
@@ -122,6 +124,13 @@ def unused(path: Path, config: RunConfig, found: Collection[str] = ()) -> list[s
 
     lms = [f"[lm.{name}]" for name, entry in old["lm"].items() if kept(new["lm"].get(name)) != kept(entry)]
     return lms + [f"[{name}]" for name, table in old.items() if name != "lm" and table and new.get(name) != table]
+
+
+def _tuning_of(config: RunConfig) -> Mapping[str, Any] | None:
+    """Return the ``[tuning]`` of the file that ``config`` was read from, if its weights are still those of ``config``."""
+    if config.path is None or not config.weights or _held(config.path) is None or read_config(config.path).weights != config.weights:
+        return None
+    return parse_toml(config.path).unwrap().get("tuning")
 
 
 def _held(path: Path) -> RunConfig | None:
