@@ -15,11 +15,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from attlm_fairseq.checkpoints.plain_data import checked_sparse_tensors, first_sentence
+from attlm_fairseq.checkpoints.plain_data import checked_sparse_tensors, first_sentence, require_undamaged
 from attlm_fairseq.errors import InputError
 
 NOT_EVALUATED = {
@@ -58,6 +59,8 @@ def refuse_unusable(load: Callable[..., Any]) -> Callable[..., Any]:
         try:
             with checked_sparse_tensors():
                 state = load(path, *arguments, **named)
+            if Path(path).is_file():  # fairseq's PathManager can take it from elsewhere
+                require_undamaged(Path(path))
             # fairseq merges it into the state of the task, before it has the task build the model
             state["task_state"] = {**(state.get("task_state") or {}), FROM_CHECKPOINT: True, TRAINED_WITH: name_of(state, "task")}
         except InputError:

@@ -6,6 +6,8 @@ import argparse
 import pickle
 import threading
 import warnings
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -22,13 +24,15 @@ PLAIN_GLOBALS: SafeGlobals = [argparse.Namespace]  # fairseq saves some options 
 torch.serialization.add_safe_globals(PLAIN_GLOBALS)  # so that torch.load reads what this package wrote
 # Before it, a checkpoint can corrupt memory in spite of weights_only (CVE-2026-24747), before 2.6 run code (CVE-2025-32434).
 SAFE_TORCH = (2, 10)
+BLOCK = 1 << 20  # bytes read at once
 _ALLOWING = threading.RLock()
 
 
 def read_plain_data(path: Path, mapped: bool = False) -> Any:
-    """Return the content of a torch file, on the CPU. Raises InputError if it contains anything except data.
+    """Return the content of a torch file, on the CPU. Raises InputError if it contains anything except data, or is damaged.
 
-    ``mapped``: map tensors from the file, so that reading the other content reads no tensor (zip files only).
+    ``mapped``: map tensors from the file, so that reading the other content reads no tensor (zip files only). Damage of the
+    tensors is then not seen.
     """
     require_safe_torch()
     try:
@@ -43,11 +47,35 @@ def read_plain_data(path: Path, mapped: bool = False) -> Any:
     try:
         with allowed_globals(PLAIN_GLOBALS), checked_sparse_tensors(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Detected pickle protocol")  # whatever it is, the error below says what is wrong
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and head.startswith(magic.TORCH[0]))
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and head.startswith(magic.TORCH[0]))
     except pickle.UnpicklingError as error:
         raise InputError(f"refused: it is not a checkpoint of plain data or holds code ({first_sentence(error)})", path=path) from None
     except Exception as error:  # broken bytes make torch raise almost anything
         raise InputError(f"is not a checkpoint written by fairseq-train, or is cut short{in_brackets(error)}", path=path) from None
+    if not mapped:
+        require_undamaged(path)
+    return content
+
+
+def require_undamaged(path: Path) -> None:
+    """Raise InputError if bytes of a torch file differ from its checksums, which torch writes but does not compare.
+
+    Files before torch 1.6 have none, nor do those that were written without them (``set_crc32_options``).
+    """
+    with path.open("rb") as file:
+        if not file.read(2).startswith(magic.TORCH[0]):
+            return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for part in archive.infolist():
+                if part.CRC:
+                    with archive.open(part) as content:
+                        while content.read(BLOCK):
+                            pass
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error) as error:
+        raise InputError(
+            f"is damaged: its content is not that of its checksums ({first_sentence(error)}); copy it again", path=path
+        ) from None
 
 
 def is_checkpoint(path: Path) -> bool:

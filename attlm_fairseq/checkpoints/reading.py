@@ -18,7 +18,7 @@ from attlm_fairseq.checkpoints.weight_checks import MISSHAPEN, check_finite, che
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.hashes import sha256
 from attlm_fairseq.forks import one_thread_in_forks
-from attlm_fairseq.modules.families import FAMILIES, build_language_model, family_of
+from attlm_fairseq.modules.families import FAMILIES, LARGEST, build_language_model, family_of
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.output import OutputKind, find_output_layer
 from attlm_fairseq.modules.state import EVERYTHING, Carried
@@ -85,8 +85,8 @@ def load_model(
             model = build_language_model(family, stored.options, len(stored.vocabulary), PAD).float()  # whatever torch's default is
         model.load_state_dict(stored.weights)
         slots = stored.options.get("memory_slots", 0)
-        if type(slots) is not int or slots < 0:  # True is an int, too
-            raise ValueError(f"memory_slots is {slots!r}, expected a whole number, 0 or more")
+        if type(slots) is not int or not 0 <= slots <= LARGEST:  # True is an int, too
+            raise ValueError(f"memory_slots is {slots!r}, expected a whole number from 0 to {LARGEST:,}")
         carried = Carried(slots, memory=stored.options.get("reset") != "memory" or not model.initial_state(1).memory)
     except MISSHAPEN as error:
         raise misshapen(error, path) from None

@@ -93,6 +93,8 @@ RECIPES = {
 
 DEFAULTS = {"adaptive_cutoffs": None, "softmaxes": "1", "projection_size": 0}
 """Options of every family that older checkpoints do not have: what was done without them."""
+SIZES = ("decoder_embed_dim", "decoder_hidden_size", "decoder_layers")
+LARGEST = 2**31 - 1  # of an option that is a whole number; larger ones have torch raise whatever it does
 
 
 def family_of(architecture: str) -> str | None:
@@ -124,9 +126,12 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
     parts = FAMILIES[family] if isinstance(family, str) else family
     kind = str(config["output_layer"])
     options = {**find_output_layer(kind).defaults, **parts.defaults, **DEFAULTS, **{name: config[name] for name in config}}
+    for name in (*SIZES, *DEFAULTS, *parts.defaults):
+        if isinstance(options.get(name), int) and abs(options[name]) > LARGEST:
+            raise ValueError(f"--{name.replace('_', '-')} {options[name]}: expected a number of at most {LARGEST:,}")
     regularisation = Regularisation.from_config(options)
     top_size = options["decoder_hidden_size"] if options.get("decoder_top_size") is None else options["decoder_top_size"]
-    for name in ("decoder_embed_dim", "decoder_hidden_size", "decoder_layers"):
+    for name in SIZES:
         if options[name] < 1:
             raise ValueError(f"--{name.replace('_', '-')} {options[name]}: expected a whole number, at least 1")
     if top_size < 1:

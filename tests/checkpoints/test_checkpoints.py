@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import collections
 import pickle
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -304,6 +305,35 @@ def test_a_truncated_checkpoint_is_named(tmp_path):
             checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 
+def test_a_checkpoint_whose_bytes_have_changed_is_damaged(tmp_path):
+    """torch reads other weights without a word."""
+    register()
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    before = torch.load(path)["model"]
+    with zipfile.ZipFile(path) as archive:
+        largest = max(archive.infolist(), key=lambda part: part.file_size)
+    content = bytearray(path.read_bytes())
+    content[largest.header_offset + 30 + len(largest.filename) + 200] ^= 1
+    path.write_bytes(content)
+    assert any(not torch.equal(value, before[name]) for name, value in torch.load(path)["model"].items())
+    for load in (load_model, lambda path: checkpoint_utils.load_checkpoint_to_cpu(str(path))):  # the second in fairseq's commands
+        with pytest.raises(InputError, match=r"lm.pt: is damaged: .*CRC-32"):
+            load(path)
+
+
+def test_a_checkpoint_without_checksums_is_read(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    content = torch.load(path)
+    torch.serialization.set_crc32_options(compute_crc32=False)
+    try:
+        torch.save(content, path)
+    finally:
+        torch.serialization.set_crc32_options(compute_crc32=True)
+    load_model(path)
+    torch.save(content, path, _use_new_zipfile_serialization=False)  # as before torch 1.6
+    load_model(path)
+
+
 def test_other_architectures_and_unfitting_weights_are_named(tmp_path):
     path = write_checkpoint(tmp_path / "lm.pt", WORDS, _name="transformer_lm")
     with pytest.raises(
@@ -360,6 +390,11 @@ def change_weight(change):
         (change_options(decoder_layers=10_000_000), "decoder_layers is 10000000 by its options, there are 15"),
         (change_options(decoder_hidden_size=1 << 40), "the weights do not fit"),
         (change_options(decoder_embed_dim=1 << 40), "the weights do not fit"),
+        (
+            change_options(attention_skip=10**30),
+            "--attention-skip 1000000000000000000000000000000: expected a number of at most 2,147,483,647",
+        ),
+        (change_options(memory_slots=10**30), "memory_slots is 1000000000000000000000000000000, expected a whole number from 0 to"),
     ],
 )
 def test_malformed_checkpoints_and_unknown_choices_are_one_line(tmp_path, damage, message):

@@ -12,7 +12,7 @@ from typing import ClassVar, TextIO, TypeVar
 from attlm_fairseq import extensions
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.reading import TextSource
-from attlm_fairseq.nbest.formats.as_read import current, remembered
+from attlm_fairseq.nbest.formats.as_read import as_new, current, remembered
 from attlm_fairseq.nbest.formats.list_ids import writable
 from attlm_fairseq.nbest.nbest_list import NbestList
 
@@ -77,8 +77,12 @@ class _Named:
         return extensions.failures_named(self, "read lists", "write the lists in another format, and mend it")
 
     def _to_write(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
-        """Yield the lists as ``put`` needs them. Raises InputError for what ``writable`` refuses."""
-        return writable(current(lists, self.keeps), self.name, self.written_id)
+        """Yield the lists as ``put`` needs them: those of other formats as new ones. Raises InputError for what ``writable`` refuses."""
+        own = (nbest if self._is_own(nbest) else as_new(nbest) for nbest in current(lists, self.keeps))
+        return writable(own, self.name, self.written_id)
+
+    def _is_own(self, nbest: NbestList) -> bool:
+        return nbest.verbatim is None or nbest.verbatim.file.format.partition(":")[0] == self.name
 
 
 class NbestFormat(_Named, ABC):

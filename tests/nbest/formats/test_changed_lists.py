@@ -7,8 +7,10 @@ from nbest_samples import BY_ID, CSV, FAIRSEQ, HYPORADISE, JSONL, KALDI, MLM, MO
 
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.nbest.formats import find_format, write_nbest
 from attlm_fairseq.nbest.formats.as_read import has_changed
+from attlm_fairseq.nbest.formats.plain import PlainFormat
 from attlm_fairseq.verbs.sources import with_sources
 
 SAMPLES = {
@@ -143,3 +145,24 @@ def test_a_changed_source_sentence_is_written_and_one_of_the_run_is_not(name, tm
     assert written(lists, name, tmp_path)[0].source == "another"
     lists[0].source = "source 0"  # that of the run, which these lists do not know
     assert has_changed(lists[0])
+
+
+def test_a_format_gets_the_text_of_its_own_lists_alone(tmp_path):
+    """So one of another package that writes `verbatim` where there is one writes no lines of another format."""
+
+    class Own(PlainFormat):
+        name = "own"
+
+        def put(self, lists, out):
+            out.writelines(
+                "read\n" if nbest.verbatim is not None and hypothesis.verbatim is not None else f"{nbest.id} {hypothesis.text}\n"
+                for nbest in lists
+                for hypothesis in nbest.hypotheses
+            )
+
+    own = Own()
+    write_nbest(read(MOSES, "moses")[:1], own, str(tmp_path / "out"))
+    assert (tmp_path / "out").read_text().startswith("0 ")
+    assert "read" not in (tmp_path / "out").read_text()
+    write_nbest(list(own.read(TextSource("own", text=PLAIN_BLOCKS))), own, str(tmp_path / "out"))
+    assert set((tmp_path / "out").read_text().split()) == {"read"}
