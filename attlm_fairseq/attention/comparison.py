@@ -90,7 +90,7 @@ class Comparison:
         if not math.isfinite(found.gain):
             raise InputError(
                 f"line {line}: ln p is {found.log_prob:.6g}, under the other LM {found.against:.6g}: expected finite numbers; "
-                "leave out this sentence, or take out the -inf of an ARPA file"
+                "leave out this sentence, or give each word a probability (in an ARPA file, one above -inf)"
             )
         heapq.heappush(self._best, (found.gain, -line, found))
         if len(self._best) > self.top:

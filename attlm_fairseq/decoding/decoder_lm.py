@@ -55,8 +55,7 @@ class DecoderLM(SharedByCopies):
         self.path = trained.path
         self._file = trained.path.absolute()  # wherever the program goes
         self.device = trained.model.embedding.weight.device
-        start = self.start()
-        self._layout = len(start.recurrent), len(start.memory), start.recurrent[0].shape[-1]
+        self._layout = self.start().layout
 
     @classmethod
     def load(
@@ -153,7 +152,7 @@ class DecoderLM(SharedByCopies):
 
         Raises:
             TypeError: ``states`` are not states, or ``tokens`` not a tensor of whole numbers.
-            ValueError: the states are of another model, or there is not one token for each of them.
+            ValueError: the states have other sizes than this model's, or there is not one token for each of them.
             IndexError: a token is not one of ``vocabulary`` (on a GPU, where finding out would force a wait, CUDA's own error).
         """
         tokens = self._checked(states, tokens).to(self.device)
@@ -206,7 +205,7 @@ class DecoderLM(SharedByCopies):
         if not isinstance(states, LanguageModelState):
             raise TypeError(f"the states are a {type(states).__name__}: expected those that start, step or select of this LM returned")
         _require_whole_numbers("tokens", tokens, "ids, such as torch.tensor([3, 7])")
-        if (len(states.recurrent), len(states.memory), states.recurrent[0].shape[-1]) != self._layout:
+        if states.layout != self._layout:
             raise ValueError("the states are of another model than this LM")
         if tokens.shape != states.recurrent[0].shape[:1]:
             shape = "x".join(map(str, tokens.shape))

@@ -71,6 +71,15 @@ class LanguageModelState(NamedTuple):
         return tuple(tuple(part.shape[1:]) for part in (*self.recurrent, *self.memory))
 
     @property
+    def layout(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """What all states of one model share, however many words they have read: dimensions and sizes but for rows and slots."""
+
+        def of(part: Tensor, slots: bool) -> tuple[int, ...]:
+            return part.dim(), *part.shape[2 if slots else 1 :]
+
+        return tuple(tuple(of(part, has_slots(parts) and (part is parts[-1] or part.dim() > 2)) for part in parts) for parts in self)
+
+    @property
     def bytes(self) -> int:
         return row_bytes(*self.recurrent, *self.memory)
 

@@ -28,7 +28,7 @@ from attlm_fairseq.verbs.arguments import FilePath, no_sentences, text_lines, te
 from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.exposure import warn_of_seen_texts
 from attlm_fairseq.verbs.run import require_lms
-from attlm_fairseq.verbs.text import tell_notes
+from attlm_fairseq.verbs.text import NO_PERPLEXITY, tell_notes
 from attlm_fairseq.version import __version__
 
 if TYPE_CHECKING:
@@ -282,6 +282,8 @@ class _Fitting:
         return [name for name in self.find if name in able]
 
     def add(self, lm: LMSpec, setting: str, ppl: float) -> None:
+        if not 0 < ppl < math.inf:
+            raise InputError(f"{lm.name}: its perplexity ({setting}) is {ppl:g}, expected a finite number above 0: {NO_PERPLEXITY}")
         self.rows.append(FittedRow(lm.name, setting, ppl))
 
 

@@ -17,6 +17,7 @@ from attlm_fairseq.nbest.corrections.expansion import CHANNEL
 from attlm_fairseq.nbest.metrics.edit_rates import CER, WER, EditRate
 from attlm_fairseq.nbest.metrics.metric import Metric, corpus_score
 from attlm_fairseq.nbest.metrics.ngram_metrics import NgramMetric
+from attlm_fairseq.nbest.metrics.sacrebleu_metric import TER
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline, parse_steps
 from attlm_fairseq.text.subword_marks import SubwordMarks
@@ -27,11 +28,13 @@ AMetric = TypeVar("AMetric", bound=Metric)
 SAMPLE_LISTS = 1000  # lists looked at
 CASE_AND_PUNCTUATION = (["remove-punctuation"], ["lowercase"], ["remove-punctuation", "lowercase"])
 FORM = "unicode:nfc"
+TOKENS = "tokenize:en"  # its rules for punctuation are those of most languages
 DIVISIONS = {WER: "characters", CER: "join-characters"}  # of text whose words need no spaces
 WHAT = {
     "remove-punctuation": "case or punctuation",
     "lowercase": "case or punctuation",
     FORM: "the Unicode form",
+    TOKENS: "tokenisation",
     "characters": "how text without spaces is divided into words",
     "join-characters": "spaces between characters",
 }
@@ -53,7 +56,7 @@ def warn_of_references(lists: Sequence[NbestList], metric: Metric, system: str =
     some = lists[:SAMPLE_LISTS]
     if foreign(some):
         note(FOREIGN.format(system))
-    elif isinstance(metric, EditRate) and (found := normalisation(some, metric)):
+    elif isinstance(metric, EditRate | TER) and (found := normalisation(some, metric)):
         steps, share = found
         note(
             f"note: {share:.0%} of the errors of the first hypotheses of {system} are in {_what(steps)}: with --metric-text "
@@ -104,7 +107,7 @@ def warn_of_other_utterances(lists: Sequence[NbestList], first: Sequence[NbestLi
         )
 
 
-def normalisation(lists: Sequence[NbestList], metric: EditRate) -> tuple[str, float] | None:
+def normalisation(lists: Sequence[NbestList], metric: EditRate | TER) -> tuple[str, float] | None:
     """Return the text steps with which many errors vanish, and their share; None if most are left with all that are tried."""
     before = _errors(lists, metric)
     after = {}
@@ -145,8 +148,10 @@ def _texts(lists: Sequence[NbestList]) -> list[str]:
     return [text for nbest in lists for text in (nbest.hypotheses[0].text, *nbest.references)]
 
 
-def _tried(lists: Sequence[NbestList], metric: EditRate) -> list[list[str]]:
-    """Return the normalisations that may matter for these lists, those with few steps first."""
+def _tried(lists: Sequence[NbestList], metric: EditRate | TER) -> list[list[str]]:
+    """Return the normalisations that may matter for these lists, those with few steps first. TER is of text with its punctuation."""
+    if isinstance(metric, TER):
+        return [[TOKENS]]
     texts = _texts(lists)
     forms = [[]] if all(map(partial(unicodedata.is_normalized, "NFC"), texts)) else [[], [FORM]]
     division = DIVISIONS.get(type(metric))
@@ -178,7 +183,7 @@ def foreign(lists: Sequence[NbestList]) -> bool:
     return corpus_score(metric, np.array(own)) >= UNRELATED_RATIO * corpus_score(metric, np.array(others))
 
 
-def _errors(lists: Sequence[NbestList], metric: EditRate) -> float:
+def _errors(lists: Sequence[NbestList], metric: EditRate | TER) -> float:
     """Return the number of errors of the first hypotheses; a rate would change with the number of words alone."""
     return float(sum(metric.statistics([nbest.hypotheses[0].text], nbest.references)[0][0] for nbest in lists))
 

@@ -165,6 +165,9 @@ class CountedText:
     lines: array[int]
 
 
+NO_PERPLEXITY = "an LM that gives a word probability 0 (in an ARPA file, -inf) has no perplexity"
+
+
 def count_text(
     text: FilePath | Iterable[str], run: RunConfig, source: FilePath | Iterable[str] | None, on_progress: OnProgress
 ) -> CountedText:
@@ -179,8 +182,7 @@ def count_text(
         for (name, counter), score in zip(counters.items(), line.scores, strict=True):
             if not math.isfinite(score.total):
                 raise InputError(
-                    f"score {name!r} is {score.total}, expected a finite number: an LM that gives a word probability 0 has no "
-                    "perplexity; take out the -inf of its ARPA file",
+                    f"score {name!r} is {score.total}, expected a finite number: {NO_PERPLEXITY}",
                     path=text if isinstance(text, str | os.PathLike) else None,
                     line=line.number,
                 )

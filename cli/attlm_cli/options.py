@@ -23,8 +23,8 @@ format_option = cloup.option(
     "--format",
     "format_name",
     metavar="NAME",
-    help=f"Format of the lists: {', '.join(OWN_NAMES)} (nemo:K and plain:K with the number of hypotheses). text is one "
-    "text per line. Default: recognised by content.",
+    help=f"Format of the lists: {', '.join(OWN_NAMES)} (nemo:K and plain:K with the number of hypotheses), or that of "
+    "an installed package. text is one text per line. Default: recognised by content.",
 )
 device_option = cloup.option(
     "--device",

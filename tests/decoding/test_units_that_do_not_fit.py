@@ -135,6 +135,30 @@ def test_calls_of_a_batch_that_cannot_be_right_are_one_line(tmp_path):
             lm.step(other.start(2), two)
 
 
+def test_states_of_other_sizes_are_refused(tmp_path):
+    """Any number of words may have been read, which is not a size of the model."""
+    lms = [
+        DecoderLM.load(write_checkpoint(tmp_path / str(number) / "lm.pt", WORDS, **options))
+        for number, options in enumerate(
+            (
+                {},
+                {"attention_score": "combined"},
+                {"_name": "kvp_lstm_lm", "decoder_hidden_size": 12, "attention_window": 3},
+                {"_name": "lstmn_lm"},
+                {"_name": "hornn_lm"},
+            )
+        )
+    ]
+    for lm in lms:
+        states = lm.start(2)
+        for _ in range(3):
+            _, states = lm.step(states, torch.tensor([2, 4]))
+            for other in lms:
+                if other is not lm:
+                    with pytest.raises(ValueError, match="the states are of another model"):
+                        other.step(states, torch.tensor([2, 4]))
+
+
 def test_what_is_no_stateful_lm_is_refused(tmp_path, words):
     path = write_checkpoint(tmp_path / "lm.pt", WORDS)
     write_arpa(tmp_path / "lm.arpa", WORDS)

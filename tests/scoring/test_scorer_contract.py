@@ -153,6 +153,9 @@ def test_an_lm_of_another_package_needs_no_more_than_score_and_signature():
             "own: `score` returns 3 log_probs and 0 oov for a sentence of 2",
         ),
         (lambda found: [SentenceScore(-2.0, one.oov) for one in found], "own: `score` returns SentenceScore(log_probs=-2.0"),
+        (lambda found: [SentenceScore(("-1",) * 3, one.oov) for one in found], "own: `score` returns SentenceScore(log_probs=('-1', '-1',"),
+        (lambda found: [SentenceScore((None,) * 3, one.oov) for one in found], "expected natural logarithms as log_probs"),
+        (lambda found: [SentenceScore(one.log_probs, ("no",) * 2) for one in found], "and True or False for each word as oov"),
     ],
 )
 def test_wrong_answers_of_an_lm_of_another_package_are_refused(wrong, told):

@@ -12,6 +12,7 @@ from cli_runs import refused, run
 
 import attlm_fairseq as attlm
 from attlm_fairseq.messages import collected
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 A = [[("the cat sad", -1.0), ("the  cat sat", -2.0), ("the cat sad", -9.0)], [("a dog", -1.0)]]
 B = [["the cat sat", "a cat sat"], ["a dog ran"]]
@@ -148,6 +149,9 @@ def test_files_are_matched_by_id(folder):
 def test_lists_of_programs_must_be_of_the_same_utterances():
     with pytest.raises(attlm.InputError, match=r"b: 1 lists, but a has 2: .* lists of the same utterances"):
         attlm.combine({"a": A, "b": B[:1]})
+    numbered = [NbestList(str(number), [Hypothesis("a")]) for number in range(3)]
+    with pytest.raises(attlm.InputError, match=r"2 lists, but a has 3: .* the first one that it lacks may be '1'"):
+        attlm.combine({"a": numbered, "b": [numbered[0], numbered[2]]})
 
 
 def test_systems_of_one_answer_vote_word_by_word(folder):

@@ -57,6 +57,15 @@ def wer_after(steps: str) -> WER:
     return WER(text=parse_steps(steps.split(",")))
 
 
+def test_errors_of_tokenisation_are_told_of_ter():
+    lists = [replace(nbest, references=(nbest.hypotheses[0].text.replace(",", " ,").replace(".", " ."),)) for nbest in made()]
+    (line,) = told(lists, "ter")
+    assert line.startswith(
+        "note: 100% of the errors of the first hypotheses of the lists are in tokenisation: with --metric-text tokenize:en"
+    )
+    assert told([replace(nbest, references=(nbest.hypotheses[0].text[:-3],)) for nbest in made()], "ter") == []
+
+
 def test_errors_of_case_and_punctuation_are_told():
     lists = made()
     [line] = told(lists)

@@ -137,6 +137,14 @@ def test_an_lm_after_a_history_cannot_be_saved(folder, options):
     assert attlm.load_lm("lm.arpa").after([["the", "cat"]]).spec is not None  # an n-gram LM has no history
 
 
+def test_an_lm_without_a_perplexity_is_not_fitted(folder):
+    arpa = Path("lm.arpa").read_text()
+    Path("zero.arpa").write_text(re.sub(r"(?m)^-[\d.]+\tcat\b", "-inf\tcat", arpa))
+    assert Path("zero.arpa").read_text() != arpa
+    with pytest.raises(attlm.InputError, match=r"n: its perplexity \(alone\) is inf, expected a finite number above 0"):
+        attlm.fit_context(["the cat sat"] * 3, {"n": "zero.arpa"}, find=("unigram-cache",))
+
+
 @pytest.mark.parametrize("options", [{}, {"unigram_cache": "500:0.3", "temperature": 3.0, "oov": "penalty:-7", "text": "lowercase"}])
 def test_a_loaded_lm_is_fitted_as_its_file_is(folder, options):
     lines, spec = ["the cat sat on the mat", "a dog ran", "the dog sat"] * 3, attlm.LMSpec.of("lm.pt", **options)

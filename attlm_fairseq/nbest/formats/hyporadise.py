@@ -15,7 +15,7 @@ from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats.as_read import is_expanded
 from attlm_fairseq.nbest.formats.json_values.added_scores import TOTAL_COLUMN, added_columns, exact, references_as_value
 from attlm_fairseq.nbest.formats.json_values.document import Item, stream_items, write_document
-from attlm_fairseq.nbest.formats.json_values.edits import is_in_input_order, unmoved_lists
+from attlm_fairseq.nbest.formats.json_values.edits import is_in_input_order, letters, unmoved_lists
 from attlm_fairseq.nbest.formats.json_values.members import own_member, values_of, with_members, with_values, without_member
 from attlm_fairseq.nbest.formats.json_values.place import Place
 from attlm_fairseq.nbest.formats.json_values.silence import SilenceReader
@@ -130,13 +130,9 @@ def _other_lists_of_scores(value: dict[str, Any]) -> list[str]:
 def _repeating_keys(nbest: NbestList) -> list[str]:
     """Return the fields of a list that hold the words of its first hypothesis as read, or of all others one after the other."""
     value = DECODER.decode(own_text(nbest, HyporadiseFormat.name).own)
-    first, *others = map(_letters, value["input"])
+    first, *others = map(letters, value["input"])
     repeated = {first, "".join(others)} - {""}
-    return [key for key, text in value.items() if key != "output" and isinstance(text, str) and _letters(text) in repeated]
-
-
-def _letters(text: str) -> str:
-    return "".join(filter(str.isalnum, text.casefold()))
+    return [key for key, text in value.items() if key != "output" and isinstance(text, str) and letters(text) in repeated]
 
 
 def _text(nbest: NbestList) -> str:

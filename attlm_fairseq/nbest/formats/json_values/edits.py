@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from attlm_fairseq.errors import InputWarning
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.json_values.added_scores import added_columns, added_members, exact, references_as_value, scores_as_members
-from attlm_fairseq.nbest.formats.json_values.layouts import Layout, id_key_of, layout_of
+from attlm_fairseq.nbest.formats.json_values.layouts import Layout, id_key_of, layout_of, text_of_value
 from attlm_fairseq.nbest.formats.json_values.members import own_member, values_of, with_members, with_values, without_member
 from attlm_fairseq.nbest.formats.json_values.text import DECODER, dumped
 from attlm_fairseq.nbest.formats.lines import split_end
@@ -88,6 +90,12 @@ class ListWriter:
         if layout.container is not None and not is_in_input_order(nbest):
             for key in unmoved_lists(utterance, layout.container, layout.columns):
                 self._tell(f"{key}: not reordered, although this list may have one value per hypothesis of `{layout.container}`", nbest)
+        if layout.container is not None and not (is_own(hypotheses[0]) and place_of(nbest, hypotheses[0]) == 0):
+            for key in repeating_fields(utterance, layout):
+                self._warn(
+                    f"`{key}` of the lists stays that of the decoder's best hypothesis: the new best is the first of `{layout.container}`",
+                    nbest,
+                )
         if any(not is_own(hypothesis) or added_scores(hypothesis) for hypothesis in hypotheses):
             return _expanded(text, values, layout, nbest)
         now = [found[place_of(nbest, hypothesis)] for hypothesis in hypotheses]
@@ -115,6 +123,11 @@ class ListWriter:
             self._told.add(what)
             note(f"note: {nbest.path}: {what}")
 
+    def _warn(self, what: str, nbest: NbestList) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            warnings.warn(InputWarning(f"{nbest.path}: {what}"), stacklevel=2)
+
 
 def is_in_input_order(nbest: NbestList) -> bool:
     """Return whether the hypotheses of a list are those that were read, in their order."""
@@ -126,6 +139,25 @@ def unmoved_lists(value: Mapping[str, Any], container: str, moving: Collection[s
     known = {container, *moving, keys.CONFIDENCES, *keys.REFERENCES}
     count = len(value[container])
     return [key for key, found in value.items() if key not in known and isinstance(found, list) and len(found) == count > 1]
+
+
+def repeating_fields(value: Mapping[str, Any], layout: Layout) -> list[str]:
+    """Return the keys of an utterance with the text of its first hypothesis, or with a score of it, next to the list of hypotheses."""
+    known = {layout.container, *layout.columns, id_key_of(value), *keys.SOURCES}
+    known.update(key for key in keys.REFERENCES if keys.is_reference(key, layout.container, value))
+    text = letters(text_of_value(layout.hypotheses[0]) or "")
+    firsts = [value[key][0] for key in layout.columns]
+    scores = [first[0] if isinstance(first, list) and first else first for first in firsts]
+
+    def repeats(key: str, found: Any) -> bool:
+        return (isinstance(found, str) and text == letters(found) != "") or (isinstance(found, float) and found in scores)
+
+    return [key for key, found in value.items() if key not in known and repeats(key, found)]
+
+
+def letters(text: str) -> str:
+    """Return the letters and digits of a text, in one case: what stays of it in other spellings."""
+    return "".join(filter(str.isalnum, text.casefold()))
 
 
 def are_rows(nbest: NbestList) -> bool:

@@ -111,7 +111,11 @@ class Reader:
         self, value: Any, at: At, of_columns: Mapping[str, Any], whole: Mapping[str, Any], container: str | None
     ) -> tuple[Hypothesis, set[str]]:
         members = dict(of_columns)
-        if keys.is_of_sockeye(whole) and isinstance(members.get(keys.SCORES), list):  # that of the translation, then those of its factors
+        if keys.is_of_sockeye(whole) and isinstance(members.get(keys.SCORES), list):
+            if len(members[keys.SCORES]) > 1:
+                self.notes.add(
+                    "of each hypothesis' numbers under scores, the first, of Sockeye's translation, is read, those of its factors are not"
+                )
             members[keys.SCORES] = next(iter(members[keys.SCORES]), None)
         if isinstance(value, dict):
             members |= value
