@@ -150,7 +150,9 @@ def repeating_fields(value: Mapping[str, Any], layout: Layout) -> list[str]:
     scores = [first[0] if isinstance(first, list) and first else first for first in firsts]
 
     def repeats(key: str, found: Any) -> bool:
-        return (isinstance(found, str) and text == letters(found) != "") or (isinstance(found, float) and found in scores)
+        if isinstance(found, str):
+            return text == letters(found) != ""
+        return isinstance(found, float) and keys.is_score_column(key) and found in scores
 
     return [key for key, found in value.items() if key not in known and repeats(key, found)]
 
