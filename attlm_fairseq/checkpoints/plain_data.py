@@ -74,7 +74,7 @@ def require_undamaged(path: Path) -> None:
                             pass
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error) as error:
         raise InputError(
-            f"is damaged: its content is not that of its checksums ({first_sentence(error)}); copy it again", path=path
+            f"is damaged: its content does not match its checksums ({first_sentence(error)}); copy it again", path=path
         ) from None
 
 

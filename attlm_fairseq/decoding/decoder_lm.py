@@ -206,7 +206,7 @@ class DecoderLM(SharedByCopies):
             raise TypeError(f"the states are a {type(states).__name__}: expected those that start, step or select of this LM returned")
         _require_whole_numbers("tokens", tokens, "ids, such as torch.tensor([3, 7])")
         if states.layout != self._layout:
-            raise ValueError("the states are of another model than this LM")
+            raise ValueError("the states have other sizes than those of this LM: are they of another model?")
         if tokens.shape != states.recurrent[0].shape[:1]:
             shape = "x".join(map(str, tokens.shape))
             raise ValueError(f"found tokens of shape {shape} for {len(states.recurrent[0])} hypotheses: expected the last token of each")

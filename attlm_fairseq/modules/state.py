@@ -72,12 +72,12 @@ class LanguageModelState(NamedTuple):
 
     @property
     def layout(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """What all states of one model share, however many words they have read: dimensions and sizes but for rows and slots."""
+        """What all states of one model share, however many words they have read: dimensions, and sizes but for rows and slots."""
 
-        def of(part: Tensor, slots: bool) -> tuple[int, ...]:
-            return part.dim(), *part.shape[2 if slots else 1 :]
+        def of(part: Tensor) -> tuple[int, ...]:
+            return part.dim(), *part.shape[2 if part.dim() > 2 or part.dtype == torch.bool else 1 :]
 
-        return tuple(tuple(of(part, has_slots(parts) and (part is parts[-1] or part.dim() > 2)) for part in parts) for parts in self)
+        return tuple(tuple(map(of, parts)) for parts in self)
 
     @property
     def bytes(self) -> int:

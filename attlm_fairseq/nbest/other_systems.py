@@ -113,8 +113,8 @@ def in_order_of(first: Sequence[NbestList], lists: list[NbestList], path: str, f
         expected = "expected lists of the same utterances, with an empty text where a system has no words"
         raise InputError(f"{' and '.join(found)}: {expected}", path=path)
     if len(ids) != len(ids_of_first):
-        known = set(ids)
-        lacking = next((f"; the first one that it lacks may be {name!r}" for name in ids_of_first if name not in known), "")
+        known = {*ids} if ids != positions(ids) and {*ids} < {*ids_of_first} else {*ids_of_first}
+        lacking = next((f"; the first one that it lacks is {name!r}" for name in ids_of_first if name not in known), "")
         raise InputError(f"{len(ids)} lists, but {first_path} has {len(first)}: compare lists of the same utterances{lacking}", path=path)
     return lists
 

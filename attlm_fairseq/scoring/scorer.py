@@ -276,18 +276,18 @@ def _check_scores(scorer: Scorer, method: str, found: Any, sentences: Sequence[S
                 f"{called} {len(one.log_probs)} log_probs and {len(one.oov)} oov for a sentence of {len(words)} words: "
                 f"expected {len(words) + 1}, the last of the sentence end, and {len(words)}"
             )
-        if not _are_numbers(one.log_probs) or not all(unknown in (0, 1) for unknown in one.oov):
+        if not _are_numbers(one):
             raise InputError(f"{called} {one!r:.200}: expected natural logarithms as log_probs, and True or False for each word as oov")
     return found
 
 
-def _are_numbers(values: Sequence[Any]) -> bool:
+def _are_numbers(found: SentenceScore) -> bool:
     try:
-        for value in values:
+        for value in found.log_probs:
             math.isnan(value)  # takes nan, infinity and 0-dimensional arrays, too
-    except TypeError:
+        return all(unknown in (0, 1) for unknown in found.oov)
+    except (ArithmeticError, RuntimeError, TypeError, ValueError):
         return False
-    return True
 
 
 def _told(found: Any) -> str:

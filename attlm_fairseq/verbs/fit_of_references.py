@@ -26,6 +26,7 @@ from attlm_fairseq.text.unspaced import has_unspaced
 AMetric = TypeVar("AMetric", bound=Metric)
 
 SAMPLE_LISTS = 1000  # lists looked at
+SAMPLE_OF_TER = 200  # which is slow
 CASE_AND_PUNCTUATION = (["remove-punctuation"], ["lowercase"], ["remove-punctuation", "lowercase"])
 FORM = "unicode:nfc"
 TOKENS = "tokenize:en"  # its rules for punctuation are those of most languages
@@ -53,7 +54,7 @@ FOREIGN = (
 
 def warn_of_references(lists: Sequence[NbestList], metric: Metric, system: str = "the lists") -> None:
     """Log if many errors of the first hypotheses are in spelling alone (``WHAT``), or if the references seem to be those of other lists."""
-    some = lists[:SAMPLE_LISTS]
+    some = lists[: SAMPLE_OF_TER if isinstance(metric, TER) else SAMPLE_LISTS]
     if foreign(some):
         note(FOREIGN.format(system))
     elif isinstance(metric, EditRate | TER) and (found := normalisation(some, metric)):

@@ -131,7 +131,7 @@ def test_calls_of_a_batch_that_cannot_be_right_are_one_line(tmp_path):
         with pytest.raises(TypeError, match="the states are a list"):
             lm.step([states], two)
     for lm, other in ((plain, attentive), (attentive, plain)):
-        with pytest.raises(ValueError, match="the states are of another model"):
+        with pytest.raises(ValueError, match="the states have other sizes than those of this LM"):
             lm.step(other.start(2), two)
 
 
@@ -155,7 +155,7 @@ def test_states_of_other_sizes_are_refused(tmp_path):
             _, states = lm.step(states, torch.tensor([2, 4]))
             for other in lms:
                 if other is not lm:
-                    with pytest.raises(ValueError, match="the states are of another model"):
+                    with pytest.raises(ValueError, match="the states have other sizes than those of this LM"):
                         other.step(states, torch.tensor([2, 4]))
 
 

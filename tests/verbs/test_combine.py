@@ -150,7 +150,7 @@ def test_lists_of_programs_must_be_of_the_same_utterances():
     with pytest.raises(attlm.InputError, match=r"b: 1 lists, but a has 2: .* lists of the same utterances"):
         attlm.combine({"a": A, "b": B[:1]})
     numbered = [NbestList(str(number), [Hypothesis("a")]) for number in range(3)]
-    with pytest.raises(attlm.InputError, match=r"2 lists, but a has 3: .* the first one that it lacks may be '1'"):
+    with pytest.raises(attlm.InputError, match=r"2 lists, but a has 3: .* the first one that it lacks is '1'"):
         attlm.combine({"a": numbered, "b": [numbered[0], numbered[2]]})
 
 

@@ -50,8 +50,8 @@ SCORES = "scores"  # an object in a hypothesis: {name: value}
 # how many tokens a hypothesis has: a number, or a list of them
 LENGTHS = ("num_tokens", "n_tokens", "token_count", "lengths", "token_ids", "sequences_ids", "y_sequence", "tokens", "sequence")
 # natural logs, one per token; see ``json_values.completions`` for objects
-TOKEN_LOGPROBS = ("ys_log_probs", "ys_probs", "token_logprobs", "token_log_probs", "logprobs", "log_probs")
-SUMS_OR_TOKEN_LOGPROBS = ("logprobs", "log_probs")  # a number under these is the sum: next to a list of texts, one for each of them
+TOKEN_LOGPROBS = ("ys_log_probs", "ys_probs", "token_logprobs", "token_log_probs", "logprobs")
+SUMS = ("logprobs", "log_probs")  # next to a list of texts without other scores, one number for each of them
 LOGPROB = "logprob"  # what a sum over tokens is called
 LENGTH_PENALTY = "length_penalty"
 CONFIDENCES = "word_confidences"  # of the first hypothesis, written by rescoring
@@ -76,7 +76,7 @@ NOT_SCORES = frozenset(
             "speaker",
         ),
         *("sample_rate", "num_words", "stop_reason", "finish_reason", *MEASUREMENTS),
-        *(LENGTH_PENALTY, *TOTALS, *RETURNED, *LENGTHS, *IDS, *(name for name in TOKEN_LOGPROBS if name not in SUMS_OR_TOKEN_LOGPROBS)),
+        *(LENGTH_PENALTY, *TOTALS, *RETURNED, *LENGTHS, *TOKEN_LOGPROBS, *IDS),
     )
 )
 # times in any unit, without underscores and capitals: start_ms, decode_time, offsetInTicks
@@ -93,7 +93,7 @@ COSTS = frozenset(
 )
 _SCORE_LIKE = re.compile(r"score|prob|cost|nll|loss|likelihood|confidence")
 # a list of numbers of such a name may have one for each word, token, .. of one text
-_OF_PARTS = re.compile(r"^log_?probs$|word|token|char|letter|piece|phone|frame|step|segment|lang|speech|transition|positional")
+_OF_PARTS = re.compile(r"word|token|char|letter|piece|phone|frame|step|segment|lang|speech|transition|positional")
 _MEASURED = re.compile(  # names of the same with more words; what is predicted without the reference has others
     r"(?:hyp_|word_|char_|sentence_)?(?:wer|cer|ter|bleu|chrf)(?:_percent|_rate|%)?|(?:num_|n_|word_|char_)errors|(?:word_|char_)?error_rate|"
     r"edit_distance|levenshtein(?:_distance)?"

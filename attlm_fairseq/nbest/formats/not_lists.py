@@ -18,7 +18,7 @@ _ADVICE = {
     re.compile(r"(?:wav|utt) \S+\r?\ncandidate [-+\d.e]+ "): (
         "WeNet's n-best output: expected id<TAB>score<TAB>text; docs/formats.md#no-n-best-lists has a line of awk that makes it"
     ),
-    re.compile(r"(?:\[[^\]\n]*INFO\][ \t]*\r?\n)?\s*SENT \d+: \["): (
+    re.compile(r"(?:\[[^\]\n]*INFO\][^\n]*\n)*\s*SENT \d+: \["): (
         "the log of OpenNMT-py: expected the texts of its -output with --format plain:N, N being that of -n_best; they have no scores"
     ),
 }

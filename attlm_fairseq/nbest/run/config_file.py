@@ -127,8 +127,13 @@ def unused(path: Path, config: RunConfig, found: Collection[str] = ()) -> list[s
 
 
 def _tuning_of(config: RunConfig) -> Mapping[str, Any] | None:
-    """Return the ``[tuning]`` of the file that ``config`` was read from, if its weights are still those of ``config``."""
-    if config.path is None or not config.weights or _held(config.path) is None or read_config(config.path).weights != config.weights:
+    """Return the ``[tuning]`` of the file that ``config`` was read from, if the weights of ``config`` are from it."""
+    if (
+        config.path is None
+        or not config.weights
+        or (held := _held(config.path)) is None
+        or not config.weights.items() <= held.weights.items()
+    ):
         return None
     return parse_toml(config.path).unwrap().get("tuning")
 

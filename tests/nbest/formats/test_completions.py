@@ -34,7 +34,7 @@ def test_choices_are_hypotheses_and_their_tokens_make_the_score():
 
 
 @pytest.mark.parametrize(
-    "logprobs", [None, {}, {"content": None}, {"token_logprobs": [None, -1.0]}, {"content": [{"token": "a"}]}, {"content": []}]
+    "logprobs", [None, {}, {"content": None}, {"token_logprobs": [None, -1.0]}, {"content": [{"token": "a"}]}, {"content": []}, 3.5]
 )
 def test_log_probabilities_that_are_not_all_there_are_no_score(logprobs):
     assert found(read(json.dumps({"id": "u", "choices": [{"text": "a", "logprobs": logprobs}]}), "json")) == [("u", [("a", {})])]

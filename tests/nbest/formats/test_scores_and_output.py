@@ -525,12 +525,14 @@ JSON_SCORES = [
     ('[[{"text": "a", "am": -1, "lm": -2, "start": 3, "wer": 0.5, "rank": 1, "total": 7}]]', {"am": -1.0, "lm": -2.0}),
     ('[[{"text": "a", "scores": {"am": -1, "start": -2}}]]', {"am": -1.0, "start": -2.0}),
     ('[{"texts": ["a", "b"], "costs": [1, 2], "neg_log_probs": [3, 4]}]', {"costs": -1.0, "neg_log_probs": -3.0}),
-    # a number is a sum, a list has one for each token
-    ('[{"texts": ["a", "b"], "log_probs": [-1, -2]}]', {"log_probs": -1.0}),
-    ('[{"texts": ["a", "b"], "logprobs": [-1, -2]}]', {"logprobs": -1.0}),
+    # a number for each text is its sum, if there are no scores; a list has one for each token
+    ('[{"texts": ["a", "b"], "log_probs": [-1, -2]}]', {"logprob": -1.0}),
+    ('[{"texts": ["a", "b"], "logprobs": [-1, -2]}]', {"logprob": -1.0}),
+    ('[{"texts": ["a", "b"], "logprobs": [-1, -2], "kenlm_score": [-3, -4]}]', {"logprob": -1.0, "kenlm_score": -3.0}),
+    ('[{"texts": ["a", "b"], "logprobs": [-1, -2], "scores": [-3, -4]}]', {"score": -3.0}),
+    ('[{"texts": ["a", "b"], "logprobs": [5, 5]}]', {}),
     ('[{"texts": ["a", "b"], "logprobs": [[-1, -0.5], [-2]]}]', {"logprob": -1.5}),
     ('[{"texts": ["a", "b"], "log_probs": [-1, -2, -3]}]', {}),
-    ('[{"text": "a", "logprobs": -1}]', {"logprobs": -1.0}),
     ('[["a", -1.5, -2.5]]', {"f1": -1.5, "f2": -2.5}),
     ('[[["a", null, [["a", [0, 1]]], -1.5, -2.5]]]', {"logit_score": -1.5, "score": -2.5}),
     ('[{"text": "a", "ys_log_probs": [-0.5, -0.25]}]', {"logprob": -0.75}),
@@ -616,12 +618,12 @@ def test_what_repeats_the_best_hypothesis_of_the_decoder_is_named():
     """It stays as it is, so a program that reads it gets the answer of before."""
     scored = '"scores": [[0.5, 7], [0.75, 8]]'
     of_sockeye = f'{{"sentence_id": "b", "translation": "A b.", "score": 0.5, "translations": ["a b", "a c"], {scored}}}\n'
-    manifest = '{"audio_filepath": "a b", "text": "a b", "pred_text": "a b", "source": "a b", "beams": [["a b", -1.0], ["a c", -2.0]]}\n'
+    manifest = '{"audio_filepath": "a b", "text": "a b", "pred_text": "a b", "lang": "a b", "beams": [["a b", -1.0], ["a c", -2.0]]}\n'
     for text, named, container in ((of_sockeye, ["translation", "score"], "translations"), (manifest, ["pred_text"], "beams")):
         with pytest.warns(InputWarning) as told:
             swapped(text, "json")
         assert [str(one.message) for one in told] == [
-            f"FILE: `{name}` of the lists stays that of the decoder's best hypothesis: the new best is the first of `{container}`"
+            f"FILE: `{name}` is not changed: it repeats the decoder's best hypothesis; the new best is the first of `{container}`"
             for name in named
         ]
         with warnings.catch_warnings():

@@ -93,7 +93,7 @@ class ListWriter:
         if layout.container is not None and not (is_own(hypotheses[0]) and place_of(nbest, hypotheses[0]) == 0):
             for key in repeating_fields(utterance, layout):
                 self._warn(
-                    f"`{key}` of the lists stays that of the decoder's best hypothesis: the new best is the first of `{layout.container}`",
+                    f"`{key}` is not changed: it repeats the decoder's best hypothesis; the new best is the first of `{layout.container}`",
                     nbest,
                 )
         if any(not is_own(hypothesis) or added_scores(hypothesis) for hypothesis in hypotheses):
@@ -142,19 +142,18 @@ def unmoved_lists(value: Mapping[str, Any], container: str, moving: Collection[s
 
 
 def repeating_fields(value: Mapping[str, Any], layout: Layout) -> list[str]:
-    """Return the keys of an utterance with the text of its first hypothesis, or with a score of it, next to the list of hypotheses."""
-    known = {layout.container, *layout.columns, id_key_of(value), *keys.SOURCES}
-    known.update(key for key in keys.REFERENCES if keys.is_reference(key, layout.container, value))
+    """Return the keys of texts and scores of an utterance, next to the list of hypotheses, that are those of its first hypothesis."""
+    texts = {key for key in keys.ALL_TEXTS if key not in keys.REFERENCES or not keys.is_reference(key, layout.container, value)}
     text = letters(text_of_value(layout.hypotheses[0]) or "")
     firsts = [value[key][0] for key in layout.columns]
     scores = [first[0] if isinstance(first, list) and first else first for first in firsts]
 
     def repeats(key: str, found: Any) -> bool:
         if isinstance(found, str):
-            return text == letters(found) != ""
+            return key in texts and text == letters(found) != ""
         return isinstance(found, float) and keys.is_score_column(key) and found in scores
 
-    return [key for key, found in value.items() if key not in known and repeats(key, found)]
+    return [key for key, found in value.items() if key not in (layout.container, *layout.columns) and repeats(key, found)]
 
 
 def letters(text: str) -> str:

@@ -28,6 +28,7 @@ from attlm_fairseq.nbest.formats.json_values.layouts import (
 from attlm_fairseq.nbest.formats.json_values.place import Place
 from attlm_fairseq.nbest.formats.json_values.words import Words, words_of
 from attlm_fairseq.nbest.nbest_list import Hypothesis
+from attlm_fairseq.numeric import is_number
 
 
 @dataclass(slots=True)
@@ -114,9 +115,13 @@ class Reader:
         if keys.is_of_sockeye(whole) and isinstance(members.get(keys.SCORES), list):
             if len(members[keys.SCORES]) > 1:
                 self.notes.add(
-                    "of each hypothesis' numbers under scores, the first, of Sockeye's translation, is read, those of its factors are not"
+                    "scores: only the first number of each hypothesis is read, the score of the translation; others are of its factors"
                 )
             members[keys.SCORES] = next(iter(members[keys.SCORES]), None)
+        sums = [key for key in keys.SUMS if is_number(members.get(key)) and members[key] <= 0]
+        # rescoring adds NAME_score; with other scores these may be of the tokens of one text
+        if sums and isinstance(value, str) and not any(keys.is_score_column(key) and not key.endswith("_score") for key in members):
+            members[keys.LOGPROB] = members[sums[0]]
         if isinstance(value, dict):
             members |= value
         elif isinstance(value, list) and not are_texts(value):
@@ -130,6 +135,7 @@ class Reader:
         if words is None:
             self.notes.add("the words with times of a hypothesis are not those of its text: their times and confidences are not read")
             words = Words()
+        read |= {*sums} if keys.LOGPROB in read else set()
         unread = members.keys() - read - (text_keys(members) if isinstance(value, dict) else set())
         return Hypothesis(text, scores, times=words.times, confidences=words.confidences), unread
 

@@ -114,8 +114,7 @@ class Columns:
             if not key and self.spelled.count("") > 1:
                 self.extras.append("a column without a name")
                 continue
-            surely = keys.is_score_column(key) and key not in keys.SUMS_OR_TOKEN_LOGPROBS
-            if surely or (keys.is_score(key) and all(map(is_written_number, values))):
+            if keys.is_score_column(key) or (keys.is_score(key) and all(map(is_written_number, values))):
                 self.scores[place] = self.names[place]
                 continue
             odd = next(filterfalse(is_written_number, values), None)
