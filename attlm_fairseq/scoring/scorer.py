@@ -276,15 +276,16 @@ def _check_scores(scorer: Scorer, method: str, found: Any, sentences: Sequence[S
                 f"{called} {len(one.log_probs)} log_probs and {len(one.oov)} oov for a sentence of {len(words)} words: "
                 f"expected {len(words) + 1}, the last of the sentence end, and {len(words)}"
             )
-        if not _are_numbers(one):
+        if not _has_numbers(one):
             raise InputError(f"{called} {one!r:.200}: expected natural logarithms as log_probs, and True or False for each word as oov")
     return found
 
 
-def _are_numbers(found: SentenceScore) -> bool:
+def _has_numbers(found: SentenceScore) -> bool:
+    """Return whether the log-probabilities are real numbers, infinite ones and nan included, and ``oov`` has truth values."""
     try:
         for value in found.log_probs:
-            math.isnan(value)  # takes nan, infinity and 0-dimensional arrays, too
+            math.isnan(value)  # raises for what is no real number
         return all(unknown in (0, 1) for unknown in found.oov)
     except (ArithmeticError, RuntimeError, TypeError, ValueError):
         return False

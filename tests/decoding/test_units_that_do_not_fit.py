@@ -20,6 +20,7 @@ from attlm_fairseq.decoding.token_fusion import TokenFusion
 from attlm_fairseq.decoding.token_texts import token_texts
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import collected
+from attlm_fairseq.modules.state import LanguageModelState
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "dog", "ran", "house", "tree", "bird", "sky"]
 PIECES = ["th@@", "e", "c@@", "at", "s@@", "d@@", "og", "m@@", "on", "r@@", "an", "h@@", "ouse"]
@@ -171,3 +172,11 @@ def test_what_is_no_stateful_lm_is_refused(tmp_path, words):
     for token in (-1, len(WORDS)):
         with pytest.raises(IndexError, match=f"token {token}: expected 0 to 11"):
             fusion.score(fusion.start(), token)
+
+
+def test_states_may_grow_without_a_mask():
+    """Those of a reader of another package may: what they share is not their number of words."""
+    short, long, other = (
+        LanguageModelState((torch.zeros(2, 1, 4),), (torch.zeros(2, words, size),)) for words, size in ((1, 3), (2, 3), (1, 5))
+    )
+    assert short.layout == long.layout != other.layout

@@ -360,6 +360,11 @@ def test_weights_written_to_another_file_bring_the_record_of_their_tuning(tmp_pa
     write_config(fitted, read_config(tuned), {}, "fitting")
     assert read_config(fitted).share_tuned_on({"a": 0.5}, references) == 1
     assert tomlkit.parse(fitted.read_text())["tuning"]["metric"] == "WER"
+    two = replace(config, weights={"a": 0.5, "b": 1.0})
+    write_config(tuned, two, {"reference_sketch": fingerprint(references)})
+    fitted.unlink()
+    write_config(fitted, replace(read_config(tuned), weights={"a": 0.5}), {}, "mixing")  # a mixture takes the place of b
+    assert read_config(fitted).share_tuned_on({"a": 0.5}, references) == 1
     write_config(fitted, replace(read_config(tuned), weights={"a": 2.0}), {}, "fitting")
     assert read_config(fitted).tuned_on == ""  # nothing tuned these weights
 

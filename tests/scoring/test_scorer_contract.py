@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
 from scorers import KINDS, make_scorer
@@ -154,6 +155,8 @@ def test_an_lm_of_another_package_needs_no_more_than_score_and_signature():
         ),
         (lambda found: [SentenceScore(-2.0, one.oov) for one in found], "own: `score` returns SentenceScore(log_probs=-2.0"),
         (lambda found: [SentenceScore(("-1",) * 3, one.oov) for one in found], "own: `score` returns SentenceScore(log_probs=('-1', '-1',"),
+        (lambda found: [SentenceScore((10**400,) * 3, one.oov) for one in found], "expected natural logarithms as log_probs"),
+        (lambda found: [SentenceScore(one.log_probs, (np.zeros(2),) * 2) for one in found], "and True or False for each word as oov"),
         (lambda found: [SentenceScore((None,) * 3, one.oov) for one in found], "expected natural logarithms as log_probs"),
         (lambda found: [SentenceScore(one.log_probs, ("no",) * 2) for one in found], "and True or False for each word as oov"),
     ],

@@ -128,14 +128,9 @@ def unused(path: Path, config: RunConfig, found: Collection[str] = ()) -> list[s
 
 def _tuning_of(config: RunConfig) -> Mapping[str, Any] | None:
     """Return the ``[tuning]`` of the file that ``config`` was read from, if the weights of ``config`` are from it."""
-    if (
-        config.path is None
-        or not config.weights
-        or (held := _held(config.path)) is None
-        or not config.weights.items() <= held.weights.items()
-    ):
+    if config.path is None or not config.weights or (held := _held(config.path)) is None:
         return None
-    return parse_toml(config.path).unwrap().get("tuning")
+    return parse_toml(config.path).unwrap().get("tuning") if config.weights.items() <= held.weights.items() else None
 
 
 def _held(path: Path) -> RunConfig | None:

@@ -181,6 +181,7 @@ def test_what_cannot_be_opened(tmp_path):
         ("utt1 \n0 1 a 1.25,3.5,1_2_3\n1 2 b ,,4_5\n2 0,0,\n\n", "a lattice of Kaldi: .*`attlm lattices FILE"),
         ("wav utt1\ncandidate -1.25 a b\n\nwav utt2\ncandidate -1.5 a c\n", "WeNet's n-best output"),
         ("[2026-12-01 10:00:00,123 INFO] \nSENT 1: ['x']\nPRED 1: a b\nPRED SCORE: -0.5000\n", "the log of OpenNMT-py"),
+        ("[2026-12-01 10:00:00,123 INFO] Loading\n" * 2 + "[2026-12-01 10:00:01,123 INFO] \nSENT 1: ['x']\n", "the log of OpenNMT-py"),
     ],
 )
 def test_what_is_no_list_is_called_by_its_name(text, advice, tmp_path):
