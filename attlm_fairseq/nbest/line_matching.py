@@ -88,7 +88,7 @@ def match_lines(ids: Sequence[str], file: TextFile, by: By | None = None) -> Mat
 
 def _match_sparse(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLines:
     """Match by ids; lists without a line have no words. Raises InputError if the file has none of the ids, or others."""
-    names = file.ids or ()
+    names, ids = in_one_form(file.ids or (), ids)
     known, texts = set(ids), dict(zip(names, file.lines, strict=True))
     left_over = [name for name in names if name not in known]
     if not known.intersection(names) or (left_over and by is None):

@@ -82,12 +82,13 @@ def read_further(
 def _of_ctm(first: Sequence[NbestList], source: TextSource, by: By | None, option: str) -> list[NbestList]:
     """Return the lists of a CTM file for the utterances of ``first``: silence for those without a line."""
     lists = recordings(source)
-    by_id = {nbest.id: nbest for nbest in lists}
     ids = [nbest.id for nbest in first]
     texts = [nbest.hypotheses[0].text for nbest in lists]
-    match_lines(ids, TextFile(source.name, texts, list(by_id), option, sparse=True), by)
+    match_lines(ids, TextFile(source.name, texts, [nbest.id for nbest in lists], option, sparse=True), by)
     note(read_as_ctm(source.name))
-    return [by_id[name] if name in by_id else silence(name, lists[0]) for name in ids]
+    names, keys = in_one_form([nbest.id for nbest in lists], ids)
+    by_name = dict(zip(names, lists, strict=True))
+    return [by_name[key] if key in by_name else silence(name, lists[0]) for key, name in zip(keys, ids, strict=True)]
 
 
 def in_order_of(first: Sequence[NbestList], lists: list[NbestList], path: str, first_path: str) -> list[NbestList]:

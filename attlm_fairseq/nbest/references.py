@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from attlm_fairseq.nbest.line_matching import By, keyed_of, line_number, match_l
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, silence
 from attlm_fairseq.nbest.reference_files import STM_IGNORED, TextFile, positions
 from attlm_fairseq.nbest.word_times import Time
+from attlm_fairseq.text.one_form import in_forms
 
 
 def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile] | None, by: By | None = None) -> list[NbestList]:
@@ -179,10 +179,9 @@ def _ids_in(file: TextFile, ids: Sequence[str]) -> set[str]:
     """Return the ids of lists that stand in a file, read in the way in which most do."""
     found: set[str] = set()
     for as_written in keyed_of(file):
-        names = {name for name, _ in as_written}
-        normalised = {unicodedata.normalize("NFC", name) for name in names}
-        known = {name for name in ids if name in names or unicodedata.normalize("NFC", name) in normalised}
-        found = max(found, known, key=len)
+        for formed, names in in_forms(ids, [name for name, _ in as_written]):
+            known = set(names)
+            found = max(found, {name for name, one in zip(ids, formed, strict=True) if one in known}, key=len)
     return found
 
 

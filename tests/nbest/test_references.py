@@ -638,6 +638,47 @@ def test_ids_match_in_any_form_of_unicode(by):
             attached(ids, [f"{names[0]} a", f"{names[1]} b", "x-1 c"])
 
 
+PATHS = ["/wav/s1/utt-1.wav", "/wav/s2/utt.2.flac"]
+
+
+@pytest.mark.parametrize("by", [None, "id"])
+@pytest.mark.parametrize("names", [["utt-1", "utt.2"], ["C:\\wav\\utt-1.mp3", "utt.2.wav"], ["x/cafe\u0301.wav", "utt.2"]])
+def test_ids_match_as_names_of_audio_files(names, by):
+    paths = [PATHS[0] if "utt-1" in names[0] else "caf\u00e9", PATHS[1]]
+    for ids, others in ((paths, names), (names, paths)):
+        assert attached(ids, [f"{others[1]}\tb", f"{others[0]}\ta"], by=by) == [("a",), ("b",)]
+        assert attached(ids, [f"b ({others[1]})", f"a ({others[0]})"], by=by) == [("a",), ("b",)]
+    with pytest.raises(InputError, match=r"no list has the id|which no list has"):
+        attached(paths, [f"{names[0]} a", f"{names[1]} b", "x-1 c"])
+
+
+@pytest.mark.parametrize(
+    ("ids", "names"),
+    [
+        (["a/utt-1.wav", "b/utt-1.wav"], ["utt-1", "utt-2"]),  # the same name in two folders
+        (["utt-1", "utt-2"], ["a/utt-1.wav", "b/utt-1.wav", "a/utt-2.wav"]),
+        (["utt.1", "utt.2"], ["utt", "utt-2"]),  # an ending begins with a letter
+        (["0", "1", "10"], ["0.wav", "10.wav", "1.wav"]),  # lists without ids, perhaps in the order of the file
+        (["0.wav", "10.wav", "1.wav"], ["0", "1", "10"]),
+    ],
+)
+def test_names_of_audio_files_are_not_guessed_about(ids, names):
+    with pytest.raises(InputError):
+        attached(ids, [f"{name}\ttext of it" for name in names], by="id")
+
+
+def test_lists_of_audio_files_without_references_are_left_out_if_asked_for(tmp_path):
+    (tmp_path / "refs").write_text("utt.2 b\nu9 x\n")
+    found = ReferenceFiles(tmp_path / "refs", partial=True).attach(lists(*PATHS))
+    assert [(nbest.id, nbest.references) for nbest in found] == [(PATHS[1], ("b",))]
+
+
+def test_ctm_is_that_of_audio_files(tmp_path):
+    (ctm,) = read_references([write(tmp_path / "r.ctm", b"utt-1 1 0.0 1.0 a\n")])
+    with collected():
+        assert [nbest.references for nbest in attach_references(lists(*PATHS), [ctm])] == [("a",), ("",)]
+
+
 @pytest.mark.parametrize(
     ("ids", "lines"),
     [

@@ -249,6 +249,17 @@ def test_utterances_without_a_line_in_ctm_are_silence(folder):
     assert attlm.evaluate("a.ctm", {"u": "the cat", "v": "a dog"}).rows[0].interval.score == 50.0
 
 
+def test_utterances_of_audio_files_are_those_of_other_systems(folder):
+    Path("a.jsonl").write_text(
+        "".join(f'{{"audio_filepath": "/wav/{name}.wav", "nbest": [{{"text": "the {name}"}}]}}\n' for name in ("u1", "u2"))
+    )
+    Path("b").write_text("u2 a dog\nu1 a cat\n")
+    Path("c.ctm").write_text("u2 1 0.0 1.0 cats\n")
+    joined = [json.loads(line) for line in run("combine", "a=a.jsonl", "b=b", "c=c.ctm").stdout.splitlines()]
+    texts = [(nbest["id"], [one["text"] for one in nbest["hyps"]]) for nbest in joined]
+    assert texts == [("/wav/u1.wav", ["the u1", "a cat", ""]), ("/wav/u2.wav", ["the u2", "a dog", "cats"])]
+
+
 def test_lists_of_a_part_of_ctm_get_no_silence(folder):
     Path("a.ctm").write_text("u 1 0.0 0.5 the 0.9\nv 1 0.5 0.5 cat 0.8\n")
     references = {"u": "the", "v": "dog", "w": "more"}
