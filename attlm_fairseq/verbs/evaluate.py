@@ -24,7 +24,7 @@ from attlm_fairseq.nbest.report.report import Report
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
 from attlm_fairseq.nbest.run.deciding import warn_of_unseen
-from attlm_fairseq.nbest.run.decoder_score import with_decoder_score, with_telling
+from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
 from attlm_fairseq.nbest.run.rescoring import with_context
 from attlm_fairseq.nbest.run.toml_files import in_utf8
 from attlm_fairseq.nbest.statistics.calibration import Calibration
@@ -234,9 +234,7 @@ def _rescored(found: Measurement, metric: Metric, run: RunConfig) -> tuple[RunCo
     """
     if not (run.lms or run.weights or run.candidates.anything or run.decision.rule != "max"):  # nothing rescores
         return run, []
-    telling, _ = with_telling(run, found.lists.lists)
-    if telling is not None:
-        run = replace(run, weights=with_decoder_score(run, run.weights, telling))
+    run = with_decoder_score(run, found.lists.lists)
     answers = answers_of(found.lists, metric, run.weights, run.decision)
     warn_of_unseen({name for name, value in run.weights.items() if value} - {*found.lists.names})
     measured, names = (found.lists.features, found.lists.statistics), found.lists.names

@@ -47,6 +47,8 @@ def test_a_default_score_that_is_no_log_probability_is_warned_of(score, warning)
     assert (f"WARNING: {warning}" in told) if warning else "WARNING" not in told
     given = run("rescore", "lists", "--kenlm", "lm.arpa", "--weight", "kenlm=0.1", "--weight", "score=1", "-o", "out").stderr
     assert "WARNING" not in given
+    evaluated = run("eval", "lists", "--kenlm", "lm.arpa", "--weight", "kenlm=0.1").stderr
+    assert (f"WARNING: {warning}" in evaluated) if warning else "WARNING: score" not in evaluated
 
 
 @pytest.mark.usefixtures("folder")

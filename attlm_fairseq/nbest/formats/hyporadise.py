@@ -15,11 +15,11 @@ from attlm_fairseq.messages import FileNotes
 from attlm_fairseq.nbest.formats.as_read import is_expanded
 from attlm_fairseq.nbest.formats.json_values.added_scores import TOTAL_COLUMN, added_columns, exact, references_as_value
 from attlm_fairseq.nbest.formats.json_values.document import Item, stream_items, write_document
-from attlm_fairseq.nbest.formats.json_values.edits import is_in_input_order, letters, unmoved_lists
+from attlm_fairseq.nbest.formats.json_values.edits import is_in_input_order, unmoved_lists
 from attlm_fairseq.nbest.formats.json_values.members import own_member, values_of, with_members, with_values, without_member
 from attlm_fairseq.nbest.formats.json_values.place import Place
 from attlm_fairseq.nbest.formats.json_values.silence import SilenceReader
-from attlm_fairseq.nbest.formats.json_values.text import DECODER, SHAPES, dumped, first_value
+from attlm_fairseq.nbest.formats.json_values.text import DECODER, SHAPES, dumped, first_value, letters
 from attlm_fairseq.nbest.formats.keys import is_list_of_scores
 from attlm_fairseq.nbest.formats.own_text import added_scores, is_as_read, is_own, own_text, place_of, text_of
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat

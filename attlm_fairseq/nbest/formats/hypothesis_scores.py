@@ -5,6 +5,7 @@ Documented in ``docs/formats.md``; the names are in ``keys``.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -90,6 +91,7 @@ class ScoreReader:
             elif key == keys.SCORES and isinstance(found, dict):
                 given = found if whole.get("sparse") else {name: score for name, score in found.items() if score is not None}
                 scores |= {at.name(name, key): at.number(score, key, name) for name, score in given.items()}
+                self._tell_of_costs(given)
             elif is_number(found) and keys.is_score(key) and key not in self.counts:
                 name, score = self._score(key, at, members, whole, tokens, {*scores, *named})
                 if named.get(name, score) != score:
@@ -130,7 +132,7 @@ class ScoreReader:
             taken = normalised.sum_name in members or normalised.sum_name in names
             penalty = next((of[keys.LENGTH_PENALTY] for of in (whole, members) if is_number(of.get(keys.LENGTH_PENALTY))), 1.0)
             name, score = self.sum_of(key, score, normalised, _length(tokens, members), penalty, taken)
-        return name, -score if keys.of_header(key) in keys.COSTS or self._is_cost_of_sockeye(key, score, whole) else score
+        return name, -score if keys.is_cost(keys.of_header(key)) or self._is_cost_of_sockeye(key, score, whole) else score
 
     def _is_cost_of_sockeye(self, key: str, score: float, whole: Mapping[str, Any]) -> bool:
         found = key in ("score", keys.SCORES) and score >= 0 and keys.is_of_sockeye(whole)
@@ -171,6 +173,21 @@ class ScoreReader:
             by = f"{quoted(str(length))} tokens to the power {power:g}"
             raise InputError(f"{key} times {by} is not a finite number", path=self.notes.path)
         return product
+
+    def _tell_of_costs(self, scores: Mapping[str, float]) -> None:
+        for name, score in scores.items():
+            if score > 0 and keys.is_cost(keys.of_header(name)):
+                ways = "give a cost next to the text, or negate it"
+                self.notes.warn(f"under scores, larger is better: {quoted(name)} keeps its sign there; {ways}")
+
+    def tell_of_other_lists(self, whole: Mapping[str, Any], layout: Layout) -> None:
+        """Tell of lists of numbers next to hypotheses without scores, one for each, that are not read because of their names."""
+        count = len(layout.hypotheses)
+        for key, values in whole.items() if layout.container is not None and count > 1 else ():
+            may_be = isinstance(values, list) and len(values) == count and all(map(is_number, values))
+            if may_be and keys.is_score(key) and not keys.is_score_column(key) and not keys.is_counter(keys.of_header(key)):
+                advice = f"If it is one for each hypothesis, call it {quoted(f'{key}_score')}"
+                self.notes.add(f"{quoted(key)} is not read: its name is not that of a score. {advice}")
 
     def _tell_of_unread(self, key: str, found: Any) -> None:
         """Tell of a member that is not read as a score although its name is like those of scores."""
@@ -227,6 +244,10 @@ def require_scores_of_all(whole: Mapping[str, Any], layout: Layout, place: Place
         return
     if any(map(keys.is_score_column, layout.columns)):  # there are scores; this is something else
         return
+    named = whole.get(keys.SCORES)
+    if isinstance(named, dict) and any(isinstance(values, list) and values and all(map(is_number, values)) for values in named.values()):
+        found = quoted(json.dumps(named))
+        raise place.error(f'is {found}: expected the scores in each hypothesis, {{"text": .., "scores": {{name: value}}}}', keys.SCORES)
     for key, values in whole.items():
         if key in (layout.container, *layout.columns) or not are_scores(key, values):
             continue

@@ -17,6 +17,7 @@ from attlm_fairseq.nbest.formats.json_values.added_scores import exact, referenc
 from attlm_fairseq.nbest.formats.json_values.edits import confidences
 from attlm_fairseq.nbest.formats.json_values.members import member, own_member, values_of, with_members, with_values, without_member
 from attlm_fairseq.nbest.formats.json_values.place import Place
+from attlm_fairseq.nbest.formats.json_values.records import tell_of_reference_words
 from attlm_fairseq.nbest.formats.json_values.silence import SilenceReader
 from attlm_fairseq.nbest.formats.json_values.text import DECODER, SHAPES, dumped, first_value, members_in
 from attlm_fairseq.nbest.formats.keys import NOT_READ, OF_HYPOTHESES_TOO, REFERENCES, SCORES, TEXTS_OR_REFERENCES, is_score, is_score_column
@@ -116,7 +117,7 @@ def _nbest_list(body: str, count: int, reader: ScoreReader, line: int) -> tuple[
     if (column := _column(value)) is not None:
         expected = 'expected the scores of a hypothesis within it, {"text": ..., "scores": {...}}; --format json reads both'
         raise place.error(f"is {quoted(json.dumps(value[column]))}: {expected}", column)
-    extras = set(value.keys() - _OF_LIST)
+    extras = {key for key, found in value.items() if found is not None} - _OF_LIST
     hypotheses = [_hypothesis(found, i, place, reader, value, extras) for i, found in enumerate(value["hyps"])]
     if count < keys.COUNTED_LISTS:
         reader.warn_of_other_order([value["hyps"]])
@@ -124,6 +125,7 @@ def _nbest_list(body: str, count: int, reader: ScoreReader, line: int) -> tuple[
     if not isinstance(sparse, bool):
         raise place.error(f"is {quoted(json.dumps(sparse))}: expected true or false", "sparse")
     references = place.references(value.get("ref"), "ref")
+    tell_of_reference_words(references, hypotheses, reader.notes)
     source = None if value.get("source") is None else place.text(value["source"], "source")
     name = place.id(value.get("id"), count)
     return NbestList(name, hypotheses, references, line, sparse=sparse, path=path, source=source), extras, value.get("id") is None

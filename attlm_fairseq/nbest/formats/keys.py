@@ -40,6 +40,7 @@ REFERENCES = (
     *("ref", "refs", "reference", "references", "text_reference", "reference_text", "ref_text", "target", "ground_truth", "truth"),
     *("gold", "label", "output", *TEXTS_OR_REFERENCES),
 )
+SURE_REFERENCES = REFERENCES[:7]  # whatever their value is
 SOURCES = ("source", "src", "source_text", "src_text", "source_sentence")  # the sentence that is translated
 OF_HYPOTHESES_TOO = ("label", "output")  # of tables: a reference unless it differs within a list, such as what is right or wrong
 TOKENS = ("tokens", "sequence", "words")  # a hypothesis' text as a list of its tokens, if it has no other
@@ -84,12 +85,8 @@ _UNIT = r"(?:in)?(?:ms|msecs?|milliseconds|s|secs?|seconds|frames|samples|ticks)
 _TIME = re.compile(rf"t?(?:start|end|begin|offset)(?:time|offset)?{_UNIT}|.*(?:time|timestamp|duration|latency){_UNIT}|rtf")
 # what no other format needs: the order says it, rescoring makes it again, or scores are read by it
 NOT_READ = frozenset(("rank", "index", *TOTALS, LENGTH_PENALTY, *RETURNED))
-# smaller is better: read with the other sign
-COSTS = frozenset(
-    (
-        *("cost", "nll", "loss", "neg_logprob", "neg_log_prob", "negative_log_likelihood"),
-        *("costs", "nlls", "losses", "neg_logprobs", "neg_log_probs", "negative_log_likelihoods"),  # next to a list of texts
-    )
+_COST = re.compile(  # also in the plural, for columns next to a list of texts
+    r"(?:.+_)?(?:costs?|nlls?|loss(?:es)?|ppls?|perplexit(?:y|ies)|neg(?:ative)?_?log_?(?:ps?|probs?|probabilit(?:y|ies)|likelihoods?))"
 )
 _SCORE_LIKE = re.compile(r"score|prob|cost|nll|loss|likelihood|confidence")
 # a list of numbers of such a name may have one for each word, token, .. of one text
@@ -181,6 +178,11 @@ def is_list_of_scores(key: str) -> bool:
     return is_score_column(key) and _OF_PARTS.search(key.lower()) is None
 
 
+def is_cost(key: str) -> bool:
+    """Return whether smaller numbers of this name, as ``of_header`` returns it, are better. They are read with the other sign."""
+    return _COST.fullmatch(key) is not None
+
+
 def is_counter(key: str) -> bool:
     """Return whether numbers of this name, as ``of_header`` returns it, count something: perhaps the rows of the whole file."""
     return _COUNTER.fullmatch(key) is not None
@@ -209,7 +211,7 @@ def is_count(key: str, lists: Sequence[Sequence[object]]) -> bool:
 def as_member(name: str) -> str:
     """Return the key under which a score is written, so that it is read back as a score of that value."""
     spelled = of_header(name)
-    taken = spelled in NORMALISED or spelled in COSTS or name == SCORES or name in (*ALL_TEXTS, *REFERENCES, *HYPOTHESES)
+    taken = spelled in NORMALISED or is_cost(spelled) or name == SCORES or name in (*ALL_TEXTS, *REFERENCES, *HYPOTHESES)
     return name if is_score(name) and not taken else _as_score(name)
 
 

@@ -17,6 +17,8 @@ from attlm_fairseq.nbest.formats.score_names import TOTAL, fresh_names, one_word
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 _LINE = re.compile(r"[^\t]*\t\s*[-+]?(\d+\.\d*|\d*\.\d+|\d+(?=e))(e[-+]?\d+)?\s*(\t[^\t=]+=[^\t]*)*", re.IGNORECASE)
+_WHOLE_NUMBER = re.compile(r"[^\t]*\t\s*[-+]?\d+\s*(\t[^\t=]+=[^\t]*)*")
+_BELOW_ZERO = re.compile(r"[^\t]*[^\s][ ][^\s][^\t]*\t\s*-\d+\s*(\t[^\t=]+=[^\t]*)*")  # after several words, which are no id
 _OTHER_NUMBER = re.compile(r"[^\t]*\t\s*[-+]?(inf|infinity|nan)\s*(\t[^\t=]+=[^\t]*)*", re.IGNORECASE)
 
 
@@ -30,8 +32,13 @@ class NemoFormat(NbestFormat):
     holds: ClassVar[Holds] = Holds(ids=False, scores=True, decimals=6, score_name=one_word, main_score="score", one_line=True)
 
     def matches(self, head: str) -> bool:
-        """Return whether every line is a text and a number, one of them with a decimal point (a text of digits after an id has none)."""
+        """Return whether every line is a text and a number.
+
+        One of them has a decimal point, or is below 0 and stands after several words: a text of digits after an id is not.
+        """
         lines = [line for line in head.split("\n") if line.strip(" \r")]
+        if any(map(_BELOW_ZERO.fullmatch, lines)) and all(map(_WHOLE_NUMBER.fullmatch, lines)):
+            return True
         return any(map(_LINE.fullmatch, lines)) and all(_LINE.fullmatch(line) or _OTHER_NUMBER.fullmatch(line) for line in lines)
 
     def with_argument(self, argument: str) -> NemoFormat:

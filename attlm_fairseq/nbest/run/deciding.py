@@ -11,9 +11,9 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.confidence import Confidence, with_confidences
 from attlm_fairseq.nbest.decision.decision import decide
 from attlm_fairseq.nbest.features.combination import COMPUTED, is_incomplete
-from attlm_fairseq.nbest.nbest_list import VOTE, NbestList
+from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.decoder_score import ALONE, Doubts, own_scores, with_default, with_telling
+from attlm_fairseq.nbest.run.decoder_score import ALONE, Doubts, doubts_of_default, own_scores, with_default, with_telling
 from attlm_fairseq.text.subword_marks import SubwordMarks
 
 PAIRS_PER_PROGRAM_RUN = 1 << 18  # hypothesis pairs sent to the program of mbr-external in one run
@@ -61,7 +61,7 @@ class ListDecider:
             self.weights, line = with_default(self.run, self.weights, telling)
             if line:
                 note(line)
-            self._doubts = list(map(Doubts, self.weights.keys() - self.run.weights.keys() - {VOTE}))
+            self._doubts = doubts_of_default(self.run, self.weights)
             self._bare = telling.id if line == ALONE else None
             self._tell_formula()
         for scored in lists:
@@ -83,8 +83,8 @@ class ListDecider:
         if rule != "max" and (warning := self._marks.warning_of_decision(rule)):
             note(warning)
         warn_of_unseen(self._unseen)
-        for warning in filter(None, (doubts.warning() for doubts in self._doubts)):
-            note(warning)
+        for doubts in self._doubts:
+            doubts.tell()
         if self._incomplete:
             which = f"{len(self._incomplete)} of {self.counts['list_count']} lists, the first {self._incomplete[0]!r},"
             note(f"WARNING: {which} lack a score that has a weight: they keep their input order, without totals")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from attlm_fairseq.batching import peeked
 from attlm_fairseq.messages import note
@@ -34,12 +35,19 @@ def with_telling(run: RunConfig, lists: Iterable[NbestList]) -> tuple[NbestList 
     return peeked(lists, lambda nbest: len(nbest.hypotheses) > 1 and not (must_have and not own_scores(run, nbest)), LOOKED_AT)
 
 
-def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: NbestList) -> dict[str, float]:
-    """Return the weights of ``with_default`` and log its line, if there is one."""
-    found, line = with_default(run, weights, nbest)
+def with_decoder_score(run: RunConfig, lists: Sequence[NbestList]) -> RunConfig:
+    """Return the run with the weights of ``with_default`` for these lists. Logs its line, if there is one, and warnings of ``Doubts``."""
+    telling, _ = with_telling(run, lists)
+    if telling is None:
+        return run
+    weights, line = with_default(run, run.weights, telling)
     if line:
         note(line)
-    return found
+    for doubts in doubts_of_default(run, weights):
+        for nbest in lists:
+            doubts.add(nbest)
+        doubts.tell()
+    return replace(run, weights=weights)
 
 
 def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList) -> tuple[dict[str, float], str]:
@@ -100,12 +108,22 @@ def written_name(name: str) -> str:
     return name if key == AM_SCORE else key
 
 
+def doubts_of_default(run: RunConfig, weights: Mapping[str, float]) -> list[Doubts]:
+    """Return what counts doubts about the score that ``with_default`` has given a weight, if there is one."""
+    return list(map(Doubts, weights.keys() - run.weights.keys() - {VOTE}))
+
+
 class Doubts:
     """Counts what speaks against a score's being a natural log, higher for better hypotheses, while lists pass by."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._lists = self._rising = self._between = 0
+
+    def tell(self) -> None:
+        """Log the warning, if there is one."""
+        if (warning := self.warning()) is not None:
+            note(warning)
 
     def add(self, nbest: NbestList) -> None:
         """Count a list, unless all its hypotheses have the same score."""
@@ -121,7 +139,7 @@ class Doubts:
             return None
         if self._rising >= DOUBTED_SHARE * self._lists:
             seen = f"is lower for the first hypothesis than for the others in {self._rising} of {self._lists} lists"
-            ways = f"if it is a cost, call it cost, or give --weight {self._name}=-1; if not, are the lists sorted, best first?"
+            ways = f"if it is a cost, negate it, or give --weight {self._name}=-1; if not, are the lists sorted, best first?"
             return f"WARNING: {self._name} {seen}: {ways}"
         if self._between >= DOUBTED_SHARE * self._lists:
             return (

@@ -171,3 +171,81 @@ def test_what_was_measured_against_the_reference_is_no_score(name):
     assert [one.scores for one in attlm.read_nbest("table")[0].hypotheses] == [{"am": -1.0}, {"am": -2.0}]
     write(predicted="id,hyp,predicted_wer,mbr_bleu,ngram_ter\nu1,a,0.5,1.5,2.5\nu1,b,0,1,2\n")
     assert attlm.read_nbest("predicted")[0].hypotheses[0].scores == {"predicted_wer": 0.5, "mbr_bleu": 1.5, "ngram_ter": 2.5}
+
+
+@pytest.mark.parametrize("name", ["own", "by_id"])
+def test_a_cost_under_scores_keeps_its_sign_with_a_warning(name):
+    hyps = [{"text": text, "scores": {"am_cost": cost}} for text, cost in (("a b", 3.0), ("a c", 5.0))]
+    write(own=json.dumps({"id": "u", "hyps": hyps}), by_id=json.dumps({"u": hyps}))
+    write(below_zero='{"u": [{"text": "a b", "scores": {"cost": -3.0}}, {"text": "a c", "scores": {"cost": 0}}]}')  # as `attlm` writes it
+    told = run("convert", name, "--to", "jsonl")
+    assert "under scores, larger is better: 'am_cost' keeps its sign there" in told.stderr
+    assert json.loads(told.stdout)["hyps"] == hyps
+    assert "WARNING" not in run("convert", "below_zero", "--to", "jsonl").stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[["utt1", [["a b", -1.0], ["a c", -1.5]]], ["utt2", [["d", -1.0]]]]',
+        '[["utt1", ["a b", "a c"]], ["utt2", ["d", "e f"]]]',
+        '[["utt1", [{"text": "a", "score": -1}]], ["utt2", [{"text": "b", "score": -1}]]]',
+    ],
+)
+def test_pairs_of_an_id_and_hypotheses_are_no_hypotheses(text):
+    write(pairs=text)
+    assert "a pair of an id and a list: expected an object by id" in refused("convert", "pairs", "--to", "jsonl")
+
+
+def test_texts_with_other_lists_are_no_pairs_of_ids():
+    write(tokens='[["a b", ["a", "b"]], ["a c", ["a", "c"]]]', words='[["a b", [["a", [0, 1]], ["b", [1, 2]]]]]')
+    for name in ("tokens", "words"):
+        assert json.loads(run("convert", name, "--to", "jsonl").stdout)["hyps"][0]["text"] == "a b"
+
+
+def test_the_numbers_of_tokens_next_to_a_text_are_told():
+    write(lists='{"u": [["a b", [-1, -2]], ["a c", [-2, -3]]]}')
+    assert "a list of numbers next to the text of a hypothesis is not read" in run("convert", "lists", "--to", "jsonl").stderr
+
+
+@pytest.mark.parametrize(("best", "told"), [("A B.", False), ("x", True)])
+@pytest.mark.parametrize("name", ["text", "pred_text"])
+def test_a_best_text_apart_from_the_list_is_told(name, best, told):
+    write(lists=json.dumps({"id": "u", "ref": "x", name: best, "nbest": ["a b", "a c"]}))
+    told_of = "is not read: it is none of the hypotheses of 'nbest' in some list"
+    assert (f"WARNING: lists: {name!r} {told_of}" in run("eval", "lists").stderr) == told
+    write(manifest=json.dumps({"audio_filepath": "u", "text": best, "nbest": ["a b", "a c"]}))  # its reference
+    assert told_of not in run("eval", "manifest").stderr
+
+
+def test_scores_in_lists_by_name_are_refused_and_lists_of_other_names_told():
+    hyps = {"id": "u", "ref": "a b", "hyps": ["a b", "a c"]}
+    write(named=json.dumps(hyps | {"scores": {"am": [-1, -2], "lm": [-3, -4]}}))
+    assert 'id "u"): scores is \'{"am": [-1, -2], "lm": [-3, -4]}\': expected the scores in each hypothesis' in refused("eval", "named")
+    write(am=json.dumps(hyps | {"am": [-1, -2], "lm_score": None}), both=json.dumps(hyps | {"am": [-1, -2], "score": [-3, -4]}))
+    told = "'am' is not read: its name is not that of a score. If it is one for each hypothesis, call it 'am_score'"
+    assert told in run("eval", "am").stderr
+    assert told not in run("eval", "both").stderr
+
+
+@pytest.mark.parametrize("name", ["json", "jsonl"])
+def test_the_words_of_a_reference_are_not_references_without_a_warning(name):
+    hyps = ["a b c", "a"] if name == "json" else [{"text": "a b c", "scores": {}}, {"text": "a", "scores": {}}]
+    told = "a list of words is read as that many references"
+    for references, expected in ((["a", "b", "c"], True), (["a b c", "a"], False), (["d", "e"], False), ("a", False)):
+        write(lists=json.dumps({"id": "u", "ref": references, "hyps": hyps}))
+        assert (f"WARNING: lists: {told}" in run("eval", "lists").stderr) == expected
+
+
+def test_a_number_is_no_reference():
+    write(lists='{"id": "u", "ref": 12, "hyps": ["12", "twelve"]}\n', none='{"id": "u", "ref": null, "hyps": ["12", "twelve"]}\n')
+    for options in ((), ("--partial-refs",)):
+        assert "ref is '12': expected a text" in refused("eval", "lists", *options)
+    assert "lost" not in run("convert", "none", "--to", "jsonl").stderr
+
+
+def test_nemo_lists_with_whole_numbers_need_a_beam_size_all_the_same():
+    write(nemo="show me\t-7\nshow\t-12\n", text="utt 1\t7\nutt 2\t12\n", ids="utt1\t-7\nutt2\t-12\n")
+    assert "--format nemo:K" in refused("convert", "nemo", "--to", "jsonl")
+    for name in ("text", "ids"):
+        assert json.loads(run("convert", name, "--to", "jsonl").stdout.splitlines()[0])["id"].startswith("utt")

@@ -525,6 +525,15 @@ JSON_SCORES = [
     ('[[{"text": "a", "am": -1, "lm": -2, "start": 3, "wer": 0.5, "rank": 1, "total": 7}]]', {"am": -1.0, "lm": -2.0}),
     ('[[{"text": "a", "scores": {"am": -1, "start": -2}}]]', {"am": -1.0, "start": -2.0}),
     ('[{"texts": ["a", "b"], "costs": [1, 2], "neg_log_probs": [3, 4]}]', {"costs": -1.0, "neg_log_probs": -3.0}),
+    ('[{"texts": ["a", "b"], "am_costs": [1, 2], "AM cost": [3, 4]}]', {"am_costs": -1.0, "AM cost": -3.0}),
+    *(
+        (f'[[{{"text": "a", "{name}": 2}}]]', {name: -2.0})
+        for name in (
+            *("am_cost", "graph_cost", "am_nll", "ctc_loss", "ppl", "gpt2_ppl", "perplexity", "neg_logp", "negative_logprob"),
+            *("neg_log_likelihood", "am_neg_log_prob"),
+        )
+    ),
+    *((f'[[{{"text": "a", "{name}": 2}}]]', {name: 2.0}) for name in ("cost_score", "nllb", "closs", "log_prob")),
     # a number for each text is its sum, if there are no scores; a list has one for each token
     ('[{"texts": ["a", "b"], "log_probs": [-1, -2]}]', {"logprob": -1.0}),
     ('[{"texts": ["a", "b"], "logprobs": [-1, -2]}]', {"logprob": -1.0}),
@@ -546,8 +555,8 @@ def test_json_scores(text, expected):
 
 
 def test_a_table_with_numbers_of_tokens():
-    (nbest,) = read("id,hyp,avg_logprob,num_tokens,cost\nu,a b,-0.5,3,2\nu,a,-0.25,,1\n", "csv")
-    assert scores(nbest) == [{"logprob": -2.0, "cost": -2.0}, {"avg_logprob": -0.25, "cost": -1.0}]
+    (nbest,) = read("id,hyp,avg_logprob,num_tokens,AM cost\nu,a b,-0.5,3,2\nu,a,-0.25,,1\n", "csv")
+    assert scores(nbest) == [{"logprob": -2.0, "AM cost": -2.0}, {"avg_logprob": -0.25, "AM cost": -1.0}]
 
 
 REFERENCES = [

@@ -12,7 +12,7 @@ from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.json_values.added_scores import added_columns, added_members, exact, references_as_value, scores_as_members
 from attlm_fairseq.nbest.formats.json_values.layouts import Layout, id_key_of, layout_of, text_of_value
 from attlm_fairseq.nbest.formats.json_values.members import own_member, values_of, with_members, with_values, without_member
-from attlm_fairseq.nbest.formats.json_values.text import DECODER, dumped
+from attlm_fairseq.nbest.formats.json_values.text import DECODER, dumped, letters
 from attlm_fairseq.nbest.formats.lines import split_end
 from attlm_fairseq.nbest.formats.own_text import added_scores, is_as_read, is_own, is_rescored, own_text, place_of
 from attlm_fairseq.nbest.formats.score_names import TOTAL
@@ -154,11 +154,6 @@ def repeating_fields(value: Mapping[str, Any], layout: Layout) -> list[str]:
         return isinstance(found, float) and keys.is_score_column(key) and found in scores
 
     return [key for key, found in value.items() if key not in (layout.container, *layout.columns) and repeats(key, found)]
-
-
-def letters(text: str) -> str:
-    """Return the letters and digits of a text, in one case: what stays of it in other spellings."""
-    return "".join(filter(str.isalnum, text.casefold()))
 
 
 def are_rows(nbest: NbestList) -> bool:

@@ -43,7 +43,8 @@ def layout_of(value: Any) -> Layout | None:
     """Return where the hypotheses stand; None if the value is no utterance."""
     if isinstance(value, list):
         tokens = any(isinstance(member, list) and are_texts(member) for member in value)  # a list of lists is several utterances
-        return Layout(value) if value and not tokens and all(map(_is_hypothesis, value)) else None
+        is_list = value and not tokens and all(map(_is_hypothesis, value)) and not all(map(_is_pair, value))
+        return Layout(value) if is_list else None
     if not isinstance(value, dict):
         return None
     for key in (*keys.HYPOTHESES, *lists_like_hypotheses(value)):
@@ -59,6 +60,20 @@ def layout_of(value: Any) -> Layout | None:
 def lists_like_hypotheses(value: dict[str, Any]) -> list[str]:
     """Return the keys of an object's lists of hypotheses with names like those known."""
     return [key for key in keys.like_hypotheses(value) if value[key] and all(map(_is_hypothesis, value[key]))]
+
+
+def _is_pair(value: Any) -> bool:
+    """Return whether it is an id and the hypotheses of its utterance: several words each, or with a score."""
+    if not isinstance(value, list) or len(value) != 2 or not isinstance(value[0], str) or not isinstance(value[1], list):
+        return False
+
+    def is_hypothesis(member: Any) -> bool:
+        if isinstance(member, list):
+            return len(member) == 2 and isinstance(member[0], str) and is_number(member[1])
+        return isinstance(member, str) or (isinstance(member, dict) and not member.keys().isdisjoint(keys.ALL_TEXTS))
+
+    texts = [member for member in value[1] if isinstance(member, str)]
+    return bool(value[1]) and all(map(is_hypothesis, value[1])) and (not texts or any(" " in text for text in texts))
 
 
 def _is_hypothesis(value: Any) -> bool:
@@ -132,6 +147,8 @@ def not_an_utterance(value: Any, place: Place, first: bool) -> InputError:
         for key in keys.HYPOTHESES:
             if isinstance(value.get(key), list):
                 return _fault_in(value[key], place, (key,))
+    if _is_pair(value):
+        return place.error(f"is {found}, a pair of an id and a list: expected an object by id, {{id: [..], ..}}")
     if isinstance(value, list):
         return _fault_in(value, place, ())
     hint = " (texts alone: put the hypotheses of each utterance into a list, [[..], [..]])" if isinstance(value, str) else ""

@@ -6,7 +6,7 @@ Documented in ``docs/formats.md``.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from attlm_fairseq.nbest.formats.json_values.layouts import (
     text_of_value,
 )
 from attlm_fairseq.nbest.formats.json_values.place import Place
+from attlm_fairseq.nbest.formats.json_values.text import letters
 from attlm_fairseq.nbest.formats.json_values.words import Words, words_of
 from attlm_fairseq.nbest.nbest_list import Hypothesis
 from attlm_fairseq.numeric import is_number
@@ -84,15 +85,30 @@ class Reader:
         whole = value if isinstance(value, dict) else {}
         require_scores_of_all(whole, layout, place, self.scores.counts)
         hypotheses, extras = self._hypotheses(layout, whole, place)
+        if not any(hypothesis.scores for hypothesis in hypotheses):
+            self.scores.tell_of_other_lists(whole, layout)
         used = {layout.container, *layout.columns} if not layout.is_row else text_keys(whole)
         references, reference_key = _references(whole, used, layout.container, place)
+        tell_of_reference_words(references, hypotheses, self.notes)
+        self._tell_of_best_apart(whole, layout, hypotheses)
         id_key = _id_key(whole, place)
         if not layout.is_row:
-            extras |= whole.keys() - used
+            extras |= {key for key, found in whole.items() if found is not None} - used
         source_key = next((key for key in keys.SOURCES if key not in used and isinstance(whole.get(key), str)), None)
         source = place.text(whole[source_key], source_key) if source_key is not None else None
         extras -= {reference_key, source_key, id_key, *keys.NOT_READ}
         return Record(whole.get(id_key or ""), references, hypotheses, extras, layout.is_row, layout.container, source)
+
+    def _tell_of_best_apart(self, whole: Mapping[str, Any], layout: Layout, hypotheses: Sequence[Hypothesis]) -> None:
+        """Warn if an utterance has a text next to its hypotheses that is none of them: perhaps the decoder's best."""
+        if layout.container is None:
+            return
+        known = {letters(hypothesis.text) for hypothesis in hypotheses}
+        for key in (key for key in keys.ALL_TEXTS if isinstance(whole.get(key), str) and key != layout.container):
+            is_reference = key in keys.REFERENCES and keys.is_reference(key, layout.container, whole)
+            if not is_reference and letters(whole[key]) not in known:
+                text = f"{quoted(key)} is not read: it is none of the hypotheses of {quoted(layout.container)} in some list"
+                self.notes.warn(f"{text}; if it is the decoder's best, add it to them, as the first")
 
     def _hypotheses(self, layout: Layout, whole: Mapping[str, Any], place: Place) -> tuple[list[Hypothesis], set[str]]:
         """Return the hypotheses, and the names of their members that are not read."""
@@ -126,6 +142,8 @@ class Reader:
             members |= value
         elif isinstance(value, list) and not are_texts(value):
             members |= dict(named_numbers(value))
+            if any(isinstance(found, list) and found and all(map(is_number, found)) for found in value):
+                self.notes.add("a list of numbers next to the text of a hypothesis is not read: expected one score, [text, score]")
         text = at.place.text(text_of_value(value), *at.steps)
         if isinstance(value, dict) and not text and (key := key_of_tokens(value)) is not None and text_keys(value) == {key}:
             self.notes.add(f"{key} of a hypothesis is an empty list, read as silence (a decoder without a lexicon has no words)")
@@ -144,10 +162,20 @@ def _references(whole: Mapping[str, Any], used: set[str | None], container: str 
     """Return the references of an utterance, and their key."""
     for key in keys.REFERENCES:
         value = whole.get(key)
+        if is_number(value) and key in keys.SURE_REFERENCES:
+            raise place.error(f"is {quoted(json.dumps(value))}: expected a text", key)
         is_text = isinstance(value, str) or (isinstance(value, list) and len(value) > 0 and are_texts(value))
         if is_text and key not in used and keys.is_reference(key, container, whole):
             return place.references(value, key), key
     return (), None
+
+
+def tell_of_reference_words(references: Sequence[str], hypotheses: Sequence[Hypothesis], notes: FileNotes) -> None:
+    """Warn if the references of an utterance are rather the words of one."""
+    words = hypotheses[0].text.split()
+    of_one = sum(reference in words for reference in references)
+    if len(references) > 1 and len(words) > 1 and 2 * of_one >= len(references) and not any(" " in text for text in references):
+        notes.warn("a list of words is read as that many references: if they are the words of one, write it as one text")
 
 
 def _id_key(whole: Mapping[str, Any], place: Place) -> str | None:

@@ -78,3 +78,9 @@ def dumped(value: Any, allow_nan: bool = False) -> str:
 def has_half(text: str) -> bool:
     """Return whether a text holds half a surrogate pair, which JSON can write and UTF-8 cannot."""
     return not text.isascii() and _HALF.search(text) is not None
+
+
+def letters(text: str) -> str:
+    """Return the letters and digits of a text, in one case: what stays of it in other spellings."""
+    folded = text.casefold()
+    return folded if folded.isalnum() else "".join(filter(str.isalnum, folded))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from attlm_fairseq.nbest.formats import keys
+from attlm_fairseq.nbest.formats.json_values.text import letters
 from attlm_fairseq.nbest.word_times import Time, filled
 from attlm_fairseq.numeric import is_number
 
@@ -43,7 +44,7 @@ def words_of(members: Mapping[str, Any], text: str) -> Words | None:
     values = _entries(members)
     if any(len(written.split()) > 1 for value in values if (written := _text_of(value))):  # phrases with times
         return Words()
-    entries = [_Entry(_letters(_text_of(value) or ""), _time_of(value), _confidence_of(value)) for value in values]
+    entries = [_Entry(letters(_text_of(value) or ""), _time_of(value), _confidence_of(value)) for value in values]
     if all(entry.time is None and entry.confidence is None for entry in entries):
         return Words()
     groups = _groups(entries, text.split())
@@ -61,7 +62,7 @@ def _groups(entries: Sequence[_Entry], words: Sequence[str]) -> list[list[_Entry
     left = iter(entry for entry in entries if entry.letters)
     groups = []
     for word in words:
-        wanted, found = _letters(word), ""
+        wanted, found = letters(word), ""
         group: list[_Entry] = []
         while found != wanted:
             entry = next(left, None)
@@ -147,8 +148,3 @@ def _in_order(times: Sequence[Time | None], unit: float) -> tuple[Time, ...]:
         known.append((time[0] / unit, time[1] / unit) if time is not None and is_later else None)
         latest = time[0] if time is not None and is_later else latest
     return tuple(filled(known))
-
-
-def _letters(word: str) -> str:
-    folded = word.casefold()
-    return folded if folded.isalnum() else "".join(filter(str.isalnum, folded))

@@ -196,5 +196,5 @@ def _scores(row: Row, columns: Columns, reader: ScoreReader) -> dict[str, float]
         score = number(row.fields[place], f"the column {name}", reader.notes.path, row.line)
         if (normalised := keys.NORMALISED.get(key)) is not None:
             name, score = reader.sum_of(name, score, normalised, length, taken=normalised.sum_name in by_name)
-        scores[name] = -score if key in keys.COSTS else score
+        scores[name] = -score if keys.is_cost(key) else score
     return scores

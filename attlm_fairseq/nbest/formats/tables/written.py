@@ -150,7 +150,7 @@ class WrittenTable:
             name = columns.names[place]
             if name in read and name in hypothesis.scores:
                 score = hypothesis.scores[name]
-                fields[place] = repr(-score if columns.spelled[place] in keys.COSTS else score)
+                fields[place] = repr(-score if keys.is_cost(columns.spelled[place]) else score)
             elif is_written_number(fields[place]) or any(row[place] != fields[place] for row in rows):
                 fields[place] = ""
         if columns.reference is not None:
