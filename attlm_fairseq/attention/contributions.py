@@ -25,7 +25,8 @@ from attlm_fairseq.modules.recurrence.torch_layers import lstm_layer, weights_of
 def require_lstm(trained: TrainedModel) -> None:
     """Raise InputError unless the model's recurrence is an LSTM."""
     if trained.model.recurrence.name != LSTM.name:
-        raise InputError(f"a model of architecture {trained.architecture} has no cells that inputs contribute to", path=trained.path)
+        found = f"a model of architecture {trained.architecture} has another recurrence"
+        raise InputError(f"{found}: contributions are computed for plain LSTM layers", path=trained.path)
 
 
 def last_gates(model: LanguageModel, tokens: Tensor) -> tuple[Tensor, Tensor]:

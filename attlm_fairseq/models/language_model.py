@@ -82,12 +82,12 @@ def fitting(model: BaseFairseqModel, weights: Mapping[str, Tensor], strict: bool
     own = model.state_dict()
     given = {FINGERPRINT: own[FINGERPRINT], **weights}
     for name in {**own, **given} if strict else ():
-        shapes = ["x".join(map(str, some[name].shape)) if name in some else "none" for some in (given, own)]
+        shapes = ["x".join(map(str, some[name].shape)) if name in some else "missing" for some in (given, own)]
         if shapes[0] != shapes[1]:
             raise InputError(
                 f"the checkpoint's {name.removeprefix('decoder.model.')} is {shapes[0]}, this model's is {shapes[1]}: give the options "
-                "and the dict.txt, in the data folder, that the checkpoint was trained with. A new training needs another --save-dir: "
-                "fairseq-train goes on from checkpoint_last.pt there"
+                "and the dict.txt, in the data folder, that the checkpoint was trained with. A new training needs another --save-dir, as "
+                "fairseq-train goes on from checkpoint_last.pt there; --init-from begins it with the weights that another model shares"
             )
     if not torch.equal(given[FINGERPRINT].to(own[FINGERPRINT]), own[FINGERPRINT]):
         raise InputError(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.modules.families import build_language_model
+from attlm_fairseq.modules.kernels.low_precision_steps import stepping_model
 from attlm_fairseq.modules.language_model import LanguageModel
 
 WORDS, PADDING, ROWS, LENGTH, CUT = 20, 1, 3, 9, 4
@@ -38,7 +39,15 @@ def check_family(name: str, **options: Any) -> None:
         ValueError: the model cannot be built, or a part breaks its contract. The message says which, and what is expected. Errors of the
             parts' own code are passed on.
     """
-    model = build_language_model(name, {**SIZES, **PLAIN, **options}, WORDS, PADDING)
+    config = {**SIZES, **PLAIN, **options}
+    model = build_language_model(name, config, WORDS, PADDING)
+    try:
+        with torch.device("meta"):
+            build_language_model(name, config, WORDS, PADDING)
+    except (RuntimeError, NotImplementedError) as error:
+        raise ValueError(
+            f"a constructor needs the values of tensors, but a checkpoint is compared with a model without values: {error}"
+        ) from None
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         model.initialise(RANGE)
@@ -47,6 +56,10 @@ def check_family(name: str, **options: Any) -> None:
                 parameter.add_(torch.empty_like(parameter).uniform_(-RANGE / 2, RANGE / 2, generator=generator))
         tokens = torch.randint(2, WORDS, (ROWS, LENGTH), generator=generator)
         _check_model(model.eval(), tokens)
+        steps = stepping_model(model.float(), "bfloat16")
+        model.recurrence.bfloat16_steps()  # what scores prefix trees; it may be missing
+        features, read, _ = steps.step_features(steps.inputs(tokens[:, 0]), model.initial_state(ROWS))
+        _require_shape(steps.output.log_probs(features, read), (ROWS, WORDS), "ln p of a step in bfloat16 (--precision bfloat16)")
 
 
 def _check_model(model: LanguageModel, tokens: Tensor) -> None:

@@ -122,7 +122,10 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
     if isinstance(family, str) and family not in OWN_FAMILIES:
         extensions.load(extensions.MODELS)
     if isinstance(family, str) and family not in FAMILIES:
-        raise ValueError(f"the family {family!r} is not in FAMILIES of attlm_fairseq.modules.families: {', '.join(FAMILIES)}")
+        raise ValueError(
+            f"the family {family!r} is not in FAMILIES of attlm_fairseq.modules.families: {', '.join(FAMILIES)}; one of your own needs an "
+            f"installed package with the entry point {extensions.MODELS}"
+        )
     parts = FAMILIES[family] if isinstance(family, str) else family
     kind = str(config["output_layer"])
     options = {**find_output_layer(kind).defaults, **parts.defaults, **DEFAULTS, **{name: config[name] for name in config}}

@@ -125,7 +125,16 @@ def from_beams(beams: Any, ids: Iterable[str] | None = None) -> list[NbestList]:
     if beams and not (is_object or isinstance(beams[0], Sized)):
         raise _unknown("from_beams", beams[0], "a beam with a text, or the beams of an utterance")
     one = is_object or (len(beams) > 0 and len(beams[0]) > 0 and isinstance(beams[0][0], str))
-    return _read([beams] if one else beams, "from_beams", ids)
+    utterances = [beams] if one else beams
+    lists = _read(utterances, "from_beams", ids)
+    tokens = [_plain(getattr(beam, "tokens", None)) or [] for of_utterance in utterances for beam in of_utterance]
+    silent = not any(hypothesis.text.strip() for nbest in lists for hypothesis in nbest.hypotheses)
+    if silent and any(len({*of_beam}) > 2 for of_beam in tokens):  # silence has those of silence and blank
+        raise InputError(
+            "from_beams: no hypothesis has words, all have tokens, as those of a decoder without a lexicon: make texts of their tokens, "
+            "and give [(text, score), ..] for each utterance to read_nbest"
+        )
+    return lists
 
 
 def _of_processor(output: Any) -> list[Any]:
@@ -138,10 +147,22 @@ def _of_processor(output: Any) -> list[Any]:
     if isinstance(texts[0], str) and any(before < after for before, after in pairwise(totals)):  # beams are sorted
         raise InputError("from_beams: the output has one text for each utterance: expected several, batch_decode(.., n_best=N)")
     if isinstance(texts[0], str):  # of one utterance
+        _warn_of_several_utterances(texts)
         texts, columns = [texts], {name: column and [column] for name, column in columns.items()}
     return [
         {"texts": found} | {name: column[i] for name, column in columns.items() if column} if found else [] for i, found in enumerate(texts)
     ]
+
+
+def _warn_of_several_utterances(texts: Sequence[str]) -> None:
+    """Log if most texts after the first have hardly a word in common with it."""
+    first, *others = ({*text.split()} for text in texts)
+    unlike = sum(5 * len(first & words) < len(first | words) for words in others)
+    if 2 * unlike > len(others):
+        note(
+            "WARNING: from_beams: the texts, read as those of one utterance, have hardly a word in common: for several utterances, "
+            "batch_decode(.., n_best=N)"
+        )
 
 
 def from_ctranslate2(

@@ -186,9 +186,11 @@ def _ids_in(file: TextFile, ids: Sequence[str]) -> set[str]:
 
 
 def note_silence(references: Sequence[Sequence[str]], where: str) -> None:
-    """Log how many of the lists have blank references only, unless all or none have."""
+    """Log how many of the lists have blank references only, if any have."""
     silent = sum(not any(text.strip() for text in texts) for texts in references)
-    if 0 < silent < len(references):
+    if silent == len(references) > 0:
+        note(f"WARNING: {where}: all references are blank, that is, silence: every word of the lists counts as wrong")
+    elif silent:
         note(
             f"note: {where}: {silent} of {len(references)} references are blank, that is, silence: every word of their lists "
             "counts as wrong"

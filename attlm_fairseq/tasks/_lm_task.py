@@ -227,7 +227,12 @@ class LMTask(TrainedTask):
         if torch.distributed.is_initialized():  # it adds nothing up, and would print the perplexity of one process's share
             raise InputError("fairseq-eval-lm runs as one process: give --distributed-world-size 1")
         self.warn_of_other_resets()
-        return self.get_batch_iterator(dataset, max_tokens, batch_size, **kwargs).next_epoch_itr(shuffle=False)
+        batches = self.get_batch_iterator(dataset, max_tokens, batch_size, **kwargs)
+        shard = batches.frozen_batches[batches.shard_id :: batches.num_shards]
+        if not any(map(len, shard)):
+            found = f"--num-shards {batches.num_shards} leaves no text for --shard-id {batches.shard_id}"
+            raise InputError(f"{found}: give fewer shards; a document, or a sentence, is in one of them")
+        return batches.next_epoch_itr(shuffle=False)
 
     def is_absent_in_validation(self, sample: dict[str, Any]) -> bool:
         """Return whether this process has no data left. Raises InputError in fairseq-validate, which adds up nothing of several."""

@@ -113,7 +113,7 @@ class Losses:
         if self._respaced:
             yield f"has one line for a hypothesis: tabs and line breaks in {self._respaced} texts become spaces"
         if self._extras and not holds.extras:
-            yield f"has no place for {', '.join(sorted(self._extras))}: lost"
+            yield f"leaves out {', '.join(sorted(self._extras))}"
 
     def _of_references_and_sources(self) -> Iterator[str]:
         holds = self._holds

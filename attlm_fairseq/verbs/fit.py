@@ -189,6 +189,11 @@ class _Fitting:
     def sample(self) -> list[str]:
         return self.lines if len(self.lines) <= SAMPLE_LINES else self.joined(self.stretches)
 
+    def counted(self, stretches: Sequence[list[str]]) -> int:
+        """Return how many lines of stretches are scored: blank ones that separate documents are not."""
+        assert self.run.context is not None, "fit_context gives one"
+        return sum(bool(line.strip()) or self.run.context.kind != "blank" for lines in stretches for line in lines)
+
     def joined(self, stretches: Sequence[list[str]]) -> list[str]:
         """Return stretches as one text. Where blank lines separate documents, no document goes on in another stretch."""
         assert self.run.context is not None, "fit_context gives one"
@@ -224,14 +229,14 @@ class _Fitting:
         warn_of_seen_texts(plain, scorer, text, self.sample, "the text", "What is found is for text that it knows: use other text")
         self.add(lm, f"temperature {spec.temperature:g}" if spec.temperature else "alone", perplexity_of(documents))
         if plain.context_sentences is None and scorer.signature().get("kind") == "neural":
-            self._compare_with_single_sentences(plain, scorer, text)
+            self._compare_with_single_sentences((lm.temperature, plain.temperature), plain, scorer, text)
         adapting: Scorer | None = replace(plain, adapt=spec.adapt).load(self.run.device) if spec.adapt else None
         if "adaptation" in find and (found := _best_adaptation(plain, self, text)):
             self.adaptations[lm.name], adapting = found.adaptation, found
         adapted = ""
         if adapting and caches:
             documents = list(read(adapting, lines=self.sample))
-            adapted = f"adaptation, on {sum(map(len, self.stretches))} lines"
+            adapted = f"adaptation, on {self.counted(self.stretches)} lines"
             self.add(lm, adapted, perplexity_of(documents))
         if "neural-cache" in find:
             neural, ppl = best_neural(documents, afterwards=mixing(documents, spec.unigram_cache))
@@ -243,16 +248,22 @@ class _Fitting:
             spec = replace(spec, unigram_cache=unigram if unigram.weight else None)
         return spec
 
-    def _compare_with_single_sentences(self, lm: LMSpec, scorer: Scorer, text: TextPipeline) -> None:
-        """Log if an LM predicts the sample better without the state of earlier sentences, as one that was trained on sentences does."""
+    def _compare_with_single_sentences(
+        self, temperatures: tuple[float | None, ...], lm: LMSpec, scorer: Scorer, text: TextPipeline
+    ) -> None:
+        """Log if an LM predicts the sample better without the state of earlier sentences, which ``scorer`` carries, at one temperature.
+
+        One that was trained on sentences does.
+        """
         assert self.run.context is not None, "fit_context gives one"
-        single = replace(lm, context_sentences=0).load(self.run.device)
+        single = [replace(lm, context_sentences=0, temperature=one).load(self.run.device) for one in dict.fromkeys(temperatures)]
         of_sample = partial(read_documents, oov=lm.oov, text=text, context=self.run.context, lines=self.sample, features=False)
-        carried, alone = (perplexity_of(list(of_sample(one))) for one in (scorer, single))
+        carried, *of_single = (perplexity_of(list(of_sample(one))) for one in (scorer, *single))
+        alone = min(of_single)
         if alone < CLEARLY_BETTER * carried:
             note(
                 f"WARNING: {lm.name} is better on each sentence by itself, perplexity {alone:.2f}, than with the state of those before, "
-                f"{carried:.2f} (on {len(self.sample)} lines): fit with --context-sentences 0, and compare"
+                f"{carried:.2f} (on {self.counted([self.sample])} lines): fit with --context-sentences 0, and compare"
             )
 
     @cached_property
@@ -320,7 +331,7 @@ def _best_adaptation(lm: LMSpec, fitting: _Fitting, text: TextPipeline) -> Adapt
         return perplexity_of(list(read_documents(adapting, lm.oov, text, context, searched, features=False)))
 
     rate = min((0.0, *RATES), key=lambda rate: ppl(rate, FIRST_PULL))
-    read = f"on {sum(map(len, fitting.stretches[1::2]))} lines"
+    read = f"on {fitting.counted(fitting.stretches[1::2])} lines"
     fitting.add(lm, f"alone, {read}", ppl(0.0, FIRST_PULL))
     if not rate:
         note(f"{lm.name}: dynamic evaluation does not help and is left out")

@@ -126,11 +126,10 @@ def measure(
 def require_context(run: RunConfig) -> None:
     """Raise InputError if an LM has options that have no effect because no conversations are given."""
     files = [lm for lm in run.lms if lm.loaded is None]  # those in memory may be at the beginning of a conversation: RunConfig.after
-    if run.context is None and (names := [lm.name for lm in map(LMSpec.unpacked, files) if lm.adapt or lm.context_sentences]):
-        raise InputError(
-            f"{', '.join(names)}: dynamic evaluation (adapt) and context_sentences have no effect without a context: give --context, or "
-            "leave them out"
-        )
+    for lm in map(LMSpec.unpacked, files) if run.context is None else ():
+        given = [*(["dynamic evaluation (--adapt)"] if lm.adapt else []), *(["--context-sentences"] if lm.context_sentences else [])]
+        if given:
+            raise InputError(f"{lm.name}: no effect without a context: {' and '.join(given)}; give --context, or leave it out")
 
 
 def require_lms(run: RunConfig) -> None:

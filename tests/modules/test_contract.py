@@ -50,6 +50,17 @@ class Decay(BiasesStartAtZero, MemoryReader):
         return (sums,)
 
 
+class OfValues(Decay):
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.first = self.merge.weight[0, 0].item()
+
+
+class WithoutRoundedSteps(LSTM):
+    def bfloat16_steps(self):
+        raise NotImplementedError("bfloat16_steps of WithoutRoundedSteps")
+
+
 class OfAll(Decay):
     def forward(self, states, tokens, memory=None, need_read=False):
         return super().forward(states + states.mean(1, keepdim=True), tokens, memory)
@@ -201,6 +212,19 @@ def test_what_breaks_the_contract_is_told(parts, told):
             check_family("broken_lm")
     finally:
         dict.__delitem__(FAMILIES, "broken_lm")
+
+
+def test_what_would_fail_after_training_is_told_before_it(monkeypatch):
+    for parts, error, told in (
+        (Family(LSTM, OfValues), ValueError, "a constructor needs the values of tensors"),
+        (Family(WithoutRoundedSteps, PlainReader), NotImplementedError, "bfloat16_steps of WithoutRoundedSteps"),
+    ):
+        dict.__setitem__(FAMILIES, "broken_lm", parts)
+        try:
+            with pytest.raises(error, match=told):
+                check_family("broken_lm")
+        finally:
+            dict.__delitem__(FAMILIES, "broken_lm")
 
 
 def test_names_of_families():

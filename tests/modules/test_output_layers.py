@@ -44,10 +44,10 @@ class Bottleneck(TransformedSoftmax):
 
 
 OWN = {
-    "cosine": OutputKind(
+    "test cosine": OutputKind(
         lambda size, words, options: Cosine(size, words, options.of_model["cosine_scale"]), True, defaults={"cosine_scale": 8.0}
     ),
-    "bottleneck": OutputKind(lambda size, words, options: Bottleneck(size, words)),
+    "test bottleneck": OutputKind(lambda size, words, options: Bottleneck(size, words)),
 }
 OF_REGISTRY = tuple({**OUTPUT_LAYERS, **OWN})  # with those of packages that were imported before
 KINDS = {
@@ -134,7 +134,7 @@ def test_features_of_zero_predict_the_distribution_of_the_biases(kind):
 @torch.no_grad()
 def test_a_layer_of_another_package_sets_its_own_parameters():
     for options, expected in (({}, 8.0), ({"cosine_scale": 3.0}, 3.0)):
-        model = make_model("plain", output_layer="cosine", **options)
+        model = make_model("plain", output_layer="test cosine", **options)
         for layers_too in (True, False):
             model.initialise(0.1, layers_too=layers_too)
             assert model.output.scale == expected

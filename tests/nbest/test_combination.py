@@ -112,7 +112,7 @@ def test_unknown_weight_lists_the_features(nbest):
     with pytest.raises(
         InputError,
         match=r"^weight for 'LM', which is not a feature of list 'utt7'; its features are am, extra, lm, words, rank; "
-        r"give the LM or the --corrections that it was tuned with, or leave the weight out$",
+        r"a score of the lists needs the name that it had when the weights were tuned; else give the LM or the --corrections of then$",
     ):
         combine(nbest, {"am": 1.0, "LM": 0.3})
 

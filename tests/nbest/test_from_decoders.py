@@ -158,6 +158,21 @@ def test_silence_of_a_lexicon_decoder_is_an_empty_text():
     assert [[h.text for h in nbest.hypotheses] for nbest in (no_beams, heard)] == [[""], ["a"]]
 
 
+def test_a_decoder_without_a_lexicon_is_refused_instead_of_read_as_silence():
+    one = CTCHypothesis(torch.tensor([1, 5, 7, 1]), [], -1.5, torch.tensor([0, 1, 2, 3]))
+    with pytest.raises(InputError, match="no hypothesis has words, all have tokens"):
+        attlm.from_beams([[one], [one, one]])
+    with collected():
+        assert len(attlm.from_beams([[one], [one._replace(words=["a"]), one]])) == 2
+
+
+@pytest.mark.parametrize(("texts", "told"), [(["show me flights", "show me fights"], False), (["show me flights", "a dog ran"], True)])
+def test_texts_of_one_list_may_be_of_several_utterances(texts, told):
+    with collected() as notes:
+        attlm.from_beams(SimpleNamespace(text=texts, logit_score=[-1.0, -2.0], lm_score=[-1.0, -2.0]))
+    assert any("have hardly a word in common: for several utterances" in line for line in notes) == told
+
+
 def test_results_of_ctranslate2():
     translated = SimpleNamespace(hypotheses=[["\u2581a", "\u2581b"], ["\u2581a"]], scores=[-0.5, -0.75])
     (nbest,) = attlm.from_ctranslate2([translated], length_penalty=0.5)

@@ -673,6 +673,14 @@ def test_lists_of_audio_files_without_references_are_left_out_if_asked_for(tmp_p
     assert [(nbest.id, nbest.references) for nbest in found] == [(PATHS[1], ("b",))]
 
 
+def test_references_that_are_all_blank_are_told(tmp_path):
+    all_blank, some = "WARNING: .*all references are blank", "note: .*1 of 2 references are blank"
+    for text, expected in (("\n\n", all_blank), ("a\n\n", some), ("a\nb\n", None)):
+        with collected() as told:
+            attach_references(lists("0", "1"), read_references([write(tmp_path / "refs", text.encode())]))
+        assert [bool(re.search(expected, line)) for line in told] == [True] if expected else told == []
+
+
 def test_ctm_is_that_of_audio_files(tmp_path):
     (ctm,) = read_references([write(tmp_path / "r.ctm", b"utt-1 1 0.0 1.0 a\n")])
     with collected():

@@ -169,6 +169,8 @@ def test_fit_tells_if_single_sentences_are_better(folder, lines, better):  # noq
     single = replace(carried, lms=tuple(replace(lm, context_sentences=0) for lm in carried.lms))
     assert (attlm.perplexity("valid", config=single)[0].ppl < 0.99 * attlm.perplexity("valid", config=carried)[0].ppl) == better
     assert any("lm is better on each sentence by itself" in line for line in notes) == better
+    alone = f"perplexity {attlm.perplexity('valid', config=single)[0].ppl:.2f}, than with"
+    assert any(alone in line for line in notes) == better
 
 
 def test_fit_leaves_lists_apart_unless_what_it_found_reaches_back(folder):  # noqa: F811

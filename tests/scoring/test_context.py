@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from foreign_lms import WORDS
 from lm_files import VARIANTS, write_arpa, write_checkpoint
 from scorers import KINDS, make_scorer
 
+import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import collected
 from attlm_fairseq.modules.families import FAMILIES as NAMES
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.context import conversations
@@ -139,6 +143,35 @@ def test_the_memory_is_carried_as_in_training(tmp_path, variant, trained, signat
     assert low.score(document[-1:])[0].total == pytest.approx(one_by_one[-1].total, abs=0.1)
     assert low.deviation.mean > 0
     assert whole.signature() | signature == limited.signature() | {key: whole.signature()[key] for key in ("checkpoints", "sha256")}
+
+
+@pytest.mark.parametrize(
+    ("trained", "told"),
+    [
+        (
+            {"reset": "segment"},
+            "--reset segment, which carries nothing; here .*: compare with --context-sentences 0, and with fairseq-eval-lm",
+        ),
+        ({"reset": "document", "reset_every": 3}, "--reset-every 3; here .*: compare with --context-sentences K, and with fairseq-eval-lm"),
+        ({"reset": "document", "reset_every": 0}, None),
+    ],
+)
+def test_more_context_than_in_training_is_told(tmp_path, trained, told):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    content = torch.load(path, weights_only=False)
+    content["cfg"]["task"] |= {"_name": "document_reset_lm", **trained}
+    torch.save(content, path)
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in DOCUMENTS[2]))
+    for context, expected in ((None, None), ("all", told)):
+        with collected() as notes:
+            attlm.perplexity(tmp_path / "text", config=attlm.run_config(lms={"lm": path}, context=context))
+        of_resets = [line for line in notes if "was trained with" in line]
+        assert [bool(re.search(f"^WARNING: lm was trained with {expected}", line)) for line in of_resets] == ([True] if expected else [])
+    scorer = NeuralScorer.load([path])
+    scorer.score([["a"]])
+    assert not scorer.notes()
+    scorer.after([["a"]])  # as rescoring does
+    assert bool(scorer.notes()) == bool(told)
 
 
 def test_a_window_tells_the_last_sentences_alone(tmp_path):

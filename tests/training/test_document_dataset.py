@@ -361,6 +361,14 @@ def test_evaluation_reads_as_many_rows_as_there_is_room_for(dictionary, limits, 
     assert task.with_state({}, task.carried_state()) == {}  # what fairseq gives a shard with fewer batches
 
 
+def test_evaluation_of_a_shard_without_text_is_refused(dictionary):
+    """fairseq-eval-lm would print a perplexity of 1."""
+    task, text = make_task(dictionary), dataset(dictionary, "a b c d\nb a\n", segment=2)
+    assert list(task.eval_lm_dataloader(text, num_shards=2, shard_id=0))
+    with pytest.raises(InputError, match=r"^--num-shards 2 leaves no text for --shard-id 1: give fewer shards"):
+        task.eval_lm_dataloader(text, num_shards=2, shard_id=1)
+
+
 def test_a_segment_has_a_token_at_least(dictionary):
     for bptt in (0, -1):
         with pytest.raises(InputError, match=f"--bptt {bptt}: a segment has at least 1 token"):

@@ -362,7 +362,7 @@ def test_the_checkpoint_to_resume_is_the_one_that_fairseq_loads(suffix, restored
 def test_finetuning_another_model(data, trained, tmp_path):
     options = ["--arch", "attentive_lstm_lm", "--attention-score", "combined", "--finetune-from-model", trained]
     refused = fairseq("train", data / "bin", *SENTENCES, *SHORT, *OURS, *options, "--save-dir", tmp_path / "no", check=False)
-    expect_one_line(refused, "reader.query.weight is none, this model's is 8x8")
+    expect_one_line(refused, "reader.query.weight is missing, this model's is 8x8")
     same = [*options[:2], *options[4:]]
     fairseq("train", data / "bin", *SENTENCES, *SHORT, *OURS, *same, "--save-dir", tmp_path / "yes")
 

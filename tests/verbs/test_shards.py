@@ -249,7 +249,7 @@ def test_what_a_run_cannot_do_is_said_before_it_starts(shards):
         (("in/*", "-o", "out", "--to", "jsonl"), "--to jsonl: with --engine ray"),
         (("in/*",), "give a folder for the rescored shards with -o"),
         (("none/*", "-o", "out"), "none/*: no such files"),
-        (("in/*", "-o", "out", "--context-sentences", "5"), "have no effect without a context"),
+        (("in/*", "-o", "out", "--context-sentences", "5"), "no effect without a context: --context-sentences"),
     ):
         result = run("rescore", *options, "--engine", "ray", code=2)
         assert message in result.stderr

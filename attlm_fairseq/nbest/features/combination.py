@@ -127,7 +127,7 @@ def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
             )
             raise nbest.error(
                 f"weight for {name!r}, which is not a feature of list {nbest.id!r}; its features are {', '.join(known)}; "
-                "give the LM or the --corrections that it was tuned with, or leave the weight out"
+                "a score of the lists needs the name that it had when the weights were tuned; else give the LM or the --corrections of then"
             )
     [totals] = weighted_totals([features(nbest, names)], names, weights)
     check_totals(nbest, totals)

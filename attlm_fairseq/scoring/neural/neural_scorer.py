@@ -93,6 +93,7 @@ class NeuralScorer(Scorer):
         self.compute = compute
         self.tree_memory = TreeMemory([member.model for member in models])
         self.deviation: Deviation | None = None
+        self._went_on = False  # from one sentence to the next
         self.temperature = 1.0
         self._history: tuple[Sequence[int], ...] = ()  # what was read at a time: </s> and the words of each sentence
         self._before: dict[Arithmetic, list[LanguageModelState]] = {}  # the state of each model after the history
@@ -143,6 +144,23 @@ class NeuralScorer(Scorer):
         }
 
     def notes(self) -> list[str]:
+        return [*self._notes_of_resets(), *self._notes_of_deviation()]
+
+    def _notes_of_resets(self) -> list[str]:
+        """Return a warning for each model that carried more in this run than in its training."""
+        told = []
+        for options in (member.task for member in self.models if self._went_on):
+            segment, every = str(options.get("reset")) == "segment", options.get("reset_every") or 0
+            if segment or every:
+                trained = "--reset segment, which carries nothing" if segment else f"--reset-every {every}"
+                limit = "0" if segment or every == 1 else "K"
+                told.append(
+                    f"WARNING: {self.name} was trained with {trained}; here state and memory go on from sentence to sentence: "
+                    f"compare with --context-sentences {limit}, and with fairseq-eval-lm, which resets as the training did"
+                )
+        return list(dict.fromkeys(told))
+
+    def _notes_of_deviation(self) -> list[str]:
         if not self.deviation:
             return []
         if self.compute.normaliser == "exact":
@@ -183,6 +201,8 @@ class NeuralScorer(Scorer):
     def _walk(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]], *, events: bool, features: bool = False) -> list[Walked]:
         """Do what ``walk`` does; without ``events``, without scores."""
         found = [Walked([], [], scorer) for scorer, _ in requests]
+        # what is read without scores is for the next sentence
+        self._went_on = self._went_on or any(len(sentences) > int(events) for _, sentences in requests)
         longest = max((len(sentences) for _, sentences in requests), default=0)
         # a limit of the memory holds at each sentence end: then sentences are read one by one
         limited = any(carried != EVERYTHING for carried in self._carried)
