@@ -237,6 +237,15 @@ def test_the_words_of_a_reference_are_not_references_without_a_warning(name):
         assert (f"WARNING: lists: {told}" in run("eval", "lists").stderr) == expected
 
 
+def test_lists_of_tokens_next_to_an_id_are_hypotheses_of_one_utterance():
+    write(one='{"id": "u1", "hyps": [["hello", "world"], ["hello", "word"]]}', several='{"hyps": [["hello", "world"], ["word", "a"]]}')
+    (nbest,) = attlm.read_nbest("one")
+    assert (nbest.id, [one.text for one in nbest.hypotheses]) == ("u1", ["hello world", "hello word"])
+    assert [[one.text for one in nbest.hypotheses] for nbest in attlm.read_nbest("several")] == [["hello", "world"], ["word", "a"]]
+    write(named='{"file": "dev", "hyps": [["hello you", "world"], ["word", "a"]]}')
+    assert "the utterance 'dev' is there twice" in refused("convert", "named", "--to", "jsonl")
+
+
 def test_a_number_is_no_reference():
     write(lists='{"id": "u", "ref": 12, "hyps": ["12", "twelve"]}\n', none='{"id": "u", "ref": null, "hyps": ["12", "twelve"]}\n')
     for options in ((), ("--partial-refs",)):

@@ -51,7 +51,9 @@ class Batch:
                 return _flat_batch(value, len(texts), returned) if 0 < returned < len(texts) and len(texts) % returned == 0 else None
             if isinstance(texts, list) and texts and all(isinstance(text, list) and layout_of(text) for text in texts):
                 scores = [column for name, column in value.items() if keys.is_score_column(name) and isinstance(column, list)]
-                if any(len(column) == len(texts) and not isinstance(column[0], list) for column in scores):
+                in_words = not any(" " in word for words in texts for word in words if isinstance(word, str))
+                of_one = in_words and id_key_of(value) is not None
+                if of_one or any(len(column) == len(texts) and not isinstance(column[0], list) for column in scores):
                     return None  # texts that are lists of tokens
                 per_list = {name: column for name, column in value.items() if isinstance(column, list) and len(column) == len(texts)}
                 return Batch(per_list, {name: shared for name, shared in value.items() if name not in per_list})
