@@ -155,9 +155,9 @@ def _of_processor(output: Any) -> list[Any]:
 
 
 def _warn_of_several_utterances(texts: Sequence[str]) -> None:
-    """Log if most texts after the first have hardly a word in common with it."""
+    """Log if most texts after the first have hardly a word in common with it. Those of few words may have none."""
     first, *others = ({*text.split()} for text in texts)
-    unlike = sum(5 * len(first & words) < len(first | words) for words in others)
+    unlike = sum(min(len(first), len(words)) > 2 and 5 * len(first & words) < len(first | words) for words in others)
     if 2 * unlike > len(others):
         note(
             "WARNING: from_beams: the texts, read as those of one utterance, have hardly a word in common: for several utterances, "

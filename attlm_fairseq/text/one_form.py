@@ -6,42 +6,51 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 
-Form = Callable[[str], str]
 _FOLDERS = re.compile(r".*[/\\]", re.DOTALL)
-_ENDING = re.compile(r"(?<=.)\.[A-Za-z][A-Za-z0-9]{1,4}", re.DOTALL)  # .wav, .flac, .mp3, .TextGrid is too long, .1 is part of an id
+_ENDING = re.compile(
+    r"\.(?:wav|flac|mp3|m4a|mp4|ogg|oga|opus|webm|aac|sph|aiff?|au|amr|wma|mkv|mov|avi|pcm|raw)$",
+    re.IGNORECASE,
+)
+_LIKE_ID = re.compile(r"(?=.*\d)(?=.*\D)", re.DOTALL)  # a name such as yes.wav may be what is said in it
 
 
 def in_one_form(ids: Sequence[str], names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return ids of lists, and the names that should match them, in the first of ``in_forms`` in which every id is a name.
 
-    If there is none, or different ids or names would become the same, they are returned as they are.
+    If there is none, they are returned as they are.
     """
-    for formed, formed_names in in_forms(ids, names):
-        alike = len(set(formed)) < len(set(ids)) or len(set(formed_names)) < len(set(names))
-        if not alike and set(formed_names).issuperset(formed):
-            return formed, formed_names
+    for formed, of_names in in_forms(ids, names):
+        if set(of_names).issuperset(formed):
+            return formed, of_names
     return list(ids), list(names)
 
 
 def in_forms(ids: Sequence[str], names: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield ids of lists and names: as they are, in Unicode's form NFC, and as names of files without folder and ending.
+    """Yield ids of lists and names in forms in which different ones stay different: as they are, and in Unicode's form NFC.
 
-    File names of macOS are in NFD, which looks the same. Lists of audio files often have paths for ids, where references have
-    the bare name. Numbers are left as they are: those of lists without ids are positions, and files may be in another order.
+    File names of macOS are in NFD, which looks the same. Further, the ids or the names as names of audio files, without their folders,
+    and without the ending, too: lists of audio files often have paths for ids, where references have the bare name. Only names with
+    digits and other characters are taken for such: numbers are the positions of lists without ids, and a word may be a text.
     """
     yield list(ids), list(names)
-    forms: list[Form] = [_composed]
-    if not any(all(map(str.isdecimal, some)) for some in (ids, names)):
-        forms.append(_file_name)
-    for form in forms:
-        yield list(map(form, ids)), list(map(form, names))
+    composed, of_names = ([unicodedata.normalize("NFC", name) for name in some] for some in (ids, names))
+    if _as_different(composed, ids) and _as_different(of_names, names):
+        yield composed, of_names
+    cuts: tuple[Callable[[str], str], ...] = (_file_name, _stem)
+    for cut in cuts:
+        for is_of_ids, some in ((True, composed), (False, of_names)):
+            short = list(map(cut, some))
+            if short != some and _as_different(short, some) and all(map(_LIKE_ID.match, short)):
+                yield (short, of_names) if is_of_ids else (composed, short)
 
 
-def _composed(name: str) -> str:
-    return unicodedata.normalize("NFC", name)
+def _as_different(formed: Sequence[str], names: Sequence[str]) -> bool:
+    return len({*formed}) == len({*names})
 
 
 def _file_name(path: str) -> str:
-    name = _FOLDERS.sub("", _composed(path))
-    ending = _ENDING.fullmatch(name, max(name.rfind("."), 0))
-    return name[: ending.start()] if ending else name
+    return _FOLDERS.sub("", path)
+
+
+def _stem(path: str) -> str:
+    return _ENDING.sub("", _file_name(path))

@@ -166,7 +166,9 @@ def test_a_decoder_without_a_lexicon_is_refused_instead_of_read_as_silence():
         assert len(attlm.from_beams([[one], [one._replace(words=["a"]), one]])) == 2
 
 
-@pytest.mark.parametrize(("texts", "told"), [(["show me flights", "show me fights"], False), (["show me flights", "a dog ran"], True)])
+@pytest.mark.parametrize(
+    ("texts", "told"), [(["show me flights", "show me fights"], False), (["show me flights", "a dog ran"], True), (["four", "for"], False)]
+)
 def test_texts_of_one_list_may_be_of_several_utterances(texts, told):
     with collected() as notes:
         attlm.from_beams(SimpleNamespace(text=texts, logit_score=[-1.0, -2.0], lm_score=[-1.0, -2.0]))

@@ -642,9 +642,9 @@ PATHS = ["/wav/s1/utt-1.wav", "/wav/s2/utt.2.flac"]
 
 
 @pytest.mark.parametrize("by", [None, "id"])
-@pytest.mark.parametrize("names", [["utt-1", "utt.2"], ["C:\\wav\\utt-1.mp3", "utt.2.wav"], ["x/cafe\u0301.wav", "utt.2"]])
+@pytest.mark.parametrize("names", [["utt-1", "utt.2"], ["utt-1.wav", "utt.2.flac"], ["cafe\u03011", "utt.2"]])
 def test_ids_match_as_names_of_audio_files(names, by):
-    paths = [PATHS[0] if "utt-1" in names[0] else "caf\u00e9", PATHS[1]]
+    paths = [PATHS[0] if "utt-1" in names[0] else "C:\\wav\\caf\u00e91.MP3", PATHS[1]]
     for ids, others in ((paths, names), (names, paths)):
         assert attached(ids, [f"{others[1]}\tb", f"{others[0]}\ta"], by=by) == [("a",), ("b",)]
         assert attached(ids, [f"b ({others[1]})", f"a ({others[0]})"], by=by) == [("a",), ("b",)]
@@ -657,7 +657,9 @@ def test_ids_match_as_names_of_audio_files(names, by):
     [
         (["a/utt-1.wav", "b/utt-1.wav"], ["utt-1", "utt-2"]),  # the same name in two folders
         (["utt-1", "utt-2"], ["a/utt-1.wav", "b/utt-1.wav", "a/utt-2.wav"]),
-        (["utt.1", "utt.2"], ["utt", "utt-2"]),  # an ending begins with a letter
+        (["call1.left", "call2.left"], ["call1.right", "call2.right"]),
+        (["spk1/utt-1.wav", "spk1/utt-2.wav"], ["spk2/utt-1.wav", "spk2/utt-2.wav"]),
+        (["yes.wav", "no.wav"], ["yes", "no"]),  # perhaps what is said in them
         (["0", "1", "10"], ["0.wav", "10.wav", "1.wav"]),  # lists without ids, perhaps in the order of the file
         (["0.wav", "10.wav", "1.wav"], ["0", "1", "10"]),
     ],
@@ -671,6 +673,9 @@ def test_lists_of_audio_files_without_references_are_left_out_if_asked_for(tmp_p
     (tmp_path / "refs").write_text("utt.2 b\nu9 x\n")
     found = ReferenceFiles(tmp_path / "refs", partial=True).attach(lists(*PATHS))
     assert [(nbest.id, nbest.references) for nbest in found] == [(PATHS[1], ("b",))]
+    (tmp_path / "refs").write_text("spk1/utt-1.wav a\n")
+    found = ReferenceFiles(tmp_path / "refs", partial=True).attach(lists("spk1/utt-1.wav", "spk2/utt-1.wav"))
+    assert [(nbest.id, nbest.references) for nbest in found] == [("spk1/utt-1.wav", ("a",))]
 
 
 def test_references_that_are_all_blank_are_told(tmp_path):

@@ -245,7 +245,9 @@ def require_scores_of_all(whole: Mapping[str, Any], layout: Layout, place: Place
     if any(map(keys.is_score_column, layout.columns)):  # there are scores; this is something else
         return
     named = whole.get(keys.SCORES)
-    if isinstance(named, dict) and any(isinstance(values, list) and values and all(map(is_number, values)) for values in named.values()):
+    count = len(layout.hypotheses)
+    columns = [found for found in named.values() if isinstance(found, list) and len(found) == count] if isinstance(named, dict) else []
+    if any(all(map(is_number, column)) for column in columns):
         found = quoted(json.dumps(named))
         raise place.error(f'is {found}: expected the scores in each hypothesis, {{"text": .., "scores": {{name: value}}}}', keys.SCORES)
     for key, values in whole.items():

@@ -40,7 +40,7 @@ REFERENCES = (
     *("ref", "refs", "reference", "references", "text_reference", "reference_text", "ref_text", "target", "ground_truth", "truth"),
     *("gold", "label", "output", *TEXTS_OR_REFERENCES),
 )
-SURE_REFERENCES = REFERENCES[:7]  # whatever their value is
+SURE_REFERENCES = ("ref", "reference", "text_reference", "reference_text", "ref_text")  # whatever their value is
 SOURCES = ("source", "src", "source_text", "src_text", "source_sentence")  # the sentence that is translated
 OF_HYPOTHESES_TOO = ("label", "output")  # of tables: a reference unless it differs within a list, such as what is right or wrong
 TOKENS = ("tokens", "sequence", "words")  # a hypothesis' text as a list of its tokens, if it has no other
@@ -86,7 +86,8 @@ _TIME = re.compile(rf"t?(?:start|end|begin|offset)(?:time|offset)?{_UNIT}|.*(?:t
 # what no other format needs: the order says it, rescoring makes it again, or scores are read by it
 NOT_READ = frozenset(("rank", "index", *TOTALS, LENGTH_PENALTY, *RETURNED))
 _COST = re.compile(  # also in the plural, for columns next to a list of texts
-    r"(?:.+_)?(?:costs?|nlls?|loss(?:es)?|ppls?|perplexit(?:y|ies)|neg(?:ative)?_?log_?(?:ps?|probs?|probabilit(?:y|ies)|likelihoods?))"
+    r"(?!(?:.+_)?(?:neg|negative|minus|inv|inverse)_)(?:.+_)?(?:costs?|nlls?|loss(?:es)?|ppls?|perplexit(?:y|ies))|"
+    r"(?:.+_)?neg(?:ative)?_?log_?(?:ps?|probs?|probabilit(?:y|ies)|likelihoods?)"
 )
 _SCORE_LIKE = re.compile(r"score|prob|cost|nll|loss|likelihood|confidence")
 # a list of numbers of such a name may have one for each word, token, .. of one text
@@ -170,7 +171,7 @@ def is_score(key: str) -> bool:
 
 def is_score_column(key: str) -> bool:
     """Return whether a list of numbers of this name, as many as hypotheses, holds their scores: surer names than for single numbers."""
-    return is_score(key) and _SCORE_LIKE.search(key.lower()) is not None
+    return is_score(key) and (_SCORE_LIKE.search(key.lower()) is not None or is_cost(of_header(key)))
 
 
 def is_list_of_scores(key: str) -> bool:

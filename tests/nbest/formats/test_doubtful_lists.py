@@ -199,7 +199,8 @@ def test_pairs_of_an_id_and_hypotheses_are_no_hypotheses(text):
 
 def test_texts_with_other_lists_are_no_pairs_of_ids():
     write(tokens='[["a b", ["a", "b"]], ["a c", ["a", "c"]]]', words='[["a b", [["a", [0, 1]], ["b", [1, 2]]]]]')
-    for name in ("tokens", "words"):
+    write(sure='[["a b", [["a", 0.9], ["b", 0.8]]]]', listed='[[["a b", [["a", 0.9], ["x", 0.8]]]]]', by_id='{"u": [["a b", ["a b"]]]}')
+    for name in ("tokens", "words", "sure", "listed", "by_id"):
         assert json.loads(run("convert", name, "--to", "jsonl").stdout)["hyps"][0]["text"] == "a b"
 
 
@@ -223,6 +224,8 @@ def test_scores_in_lists_by_name_are_refused_and_lists_of_other_names_told():
     write(named=json.dumps(hyps | {"scores": {"am": [-1, -2], "lm": [-3, -4]}}))
     assert 'id "u"): scores is \'{"am": [-1, -2], "lm": [-3, -4]}\': expected the scores in each hypothesis' in refused("eval", "named")
     write(am=json.dumps(hyps | {"am": [-1, -2], "lm_score": None}), both=json.dumps(hyps | {"am": [-1, -2], "score": [-3, -4]}))
+    write(other=json.dumps(hyps | {"scores": {"errors": [1, 2, 3]}}))
+    run("eval", "other")
     told = "'am' is not read: its name is not that of a score. If it is one for each hypothesis, call it 'am_score'"
     assert told in run("eval", "am").stderr
     assert told not in run("eval", "both").stderr
@@ -250,7 +253,12 @@ def test_a_number_is_no_reference():
     write(lists='{"id": "u", "ref": 12, "hyps": ["12", "twelve"]}\n', none='{"id": "u", "ref": null, "hyps": ["12", "twelve"]}\n')
     for options in ((), ("--partial-refs",)):
         assert "ref is '12': expected a text" in refused("eval", "lists", *options)
-    assert "lost" not in run("convert", "none", "--to", "jsonl").stderr
+    assert "leaves out" not in run("convert", "none", "--to", "jsonl").stderr
+    for more in ('"ref": 17, "target": "12"', '"refs": 2, "reference": "12"'):
+        write(lists=f'{{"id": "u", {more}, "hyps": ["12", "twelve"]}}')
+        assert wer("lists") == 0
+    write(missing='{"id": "u", "ref": NaN, "hyps": ["12", "twelve"]}')
+    assert "has no reference" in refused("eval", "missing")
 
 
 def test_nemo_lists_with_whole_numbers_need_a_beam_size_all_the_same():

@@ -533,7 +533,8 @@ JSON_SCORES = [
             *("neg_log_likelihood", "am_neg_log_prob"),
         )
     ),
-    *((f'[[{{"text": "a", "{name}": 2}}]]', {name: 2.0}) for name in ("cost_score", "nllb", "closs", "log_prob")),
+    *((f'[[{{"text": "a", "{name}": 2}}]]', {name: 2.0}) for name in ("cost_score", "nllb", "closs", "log_prob", "neg_loss", "am_neg_ppl")),
+    ('[{"texts": ["a", "b"], "ppls": [1, 2], "neg_logp": [3, 4]}]', {"ppls": -1.0, "neg_logp": -3.0}),
     # a number for each text is its sum, if there are no scores; a list has one for each token
     ('[{"texts": ["a", "b"], "log_probs": [-1, -2]}]', {"logprob": -1.0}),
     ('[{"texts": ["a", "b"], "logprobs": [-1, -2]}]', {"logprob": -1.0}),

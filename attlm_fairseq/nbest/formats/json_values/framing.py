@@ -7,7 +7,7 @@ from typing import Any
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.json_values.batch import Batch
 from attlm_fairseq.nbest.formats.json_values.completions import OF_BATCH
-from attlm_fairseq.nbest.formats.json_values.layouts import layout_of
+from attlm_fairseq.nbest.formats.json_values.layouts import is_pair, layout_of
 from attlm_fairseq.nbest.formats.json_values.text import DECODER, after_space, members_in
 
 LINES = "lines"  # one JSON value per line
@@ -31,6 +31,8 @@ def framing_of(head: str) -> str:
         return LINES
     if head[after : after + 1] in ("{", "[") and "\n" in head[end:after]:
         return LINES
+    if isinstance(value, list) and value and all(map(is_pair, value)):
+        return ARRAY  # whose reader refuses them
     if layout_of(value) is not None and not (isinstance(value, list) and all(isinstance(item, str | dict) for item in value)):
         return ONE
     if isinstance(value, dict) and (Batch.of(value) is not None or wrapping_keys(value) or _is_faulty_list(value)):

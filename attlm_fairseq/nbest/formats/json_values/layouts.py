@@ -14,6 +14,7 @@ from attlm_fairseq.errors import InputError, quoted
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.json_values.completions import MESSAGE, text_of_message
 from attlm_fairseq.nbest.formats.json_values.place import Place
+from attlm_fairseq.nbest.formats.json_values.text import letters
 from attlm_fairseq.numeric import is_number
 
 EXPECTED = (
@@ -43,8 +44,7 @@ def layout_of(value: Any) -> Layout | None:
     """Return where the hypotheses stand; None if the value is no utterance."""
     if isinstance(value, list):
         tokens = any(isinstance(member, list) and are_texts(member) for member in value)  # a list of lists is several utterances
-        is_list = value and not tokens and all(map(_is_hypothesis, value)) and not all(map(_is_pair, value))
-        return Layout(value) if is_list else None
+        return Layout(value) if value and not tokens and all(map(_is_hypothesis, value)) else None
     if not isinstance(value, dict):
         return None
     for key in (*keys.HYPOTHESES, *lists_like_hypotheses(value)):
@@ -62,8 +62,8 @@ def lists_like_hypotheses(value: dict[str, Any]) -> list[str]:
     return [key for key in keys.like_hypotheses(value) if value[key] and all(map(_is_hypothesis, value[key]))]
 
 
-def _is_pair(value: Any) -> bool:
-    """Return whether it is an id and the hypotheses of its utterance: several words each, or with a score."""
+def is_pair(value: Any) -> bool:
+    """Return whether it is an id and the hypotheses of its utterance, rather than a text and its words."""
     if not isinstance(value, list) or len(value) != 2 or not isinstance(value[0], str) or not isinstance(value[1], list):
         return False
 
@@ -72,8 +72,11 @@ def _is_pair(value: Any) -> bool:
             return len(member) == 2 and isinstance(member[0], str) and is_number(member[1])
         return isinstance(member, str) or (isinstance(member, dict) and not member.keys().isdisjoint(keys.ALL_TEXTS))
 
-    texts = [member for member in value[1] if isinstance(member, str)]
-    return bool(value[1]) and all(map(is_hypothesis, value[1])) and (not texts or any(" " in text for text in texts))
+    if not value[1] or not all(map(is_hypothesis, value[1])):
+        return False
+    texts = [text_of_value(member) or "" for member in value[1]]
+    bare = [member for member in value[1] if isinstance(member, str)]
+    return letters("".join(texts)) != letters(value[0]) and (not bare or any(" " in text for text in bare))
 
 
 def _is_hypothesis(value: Any) -> bool:
@@ -147,7 +150,7 @@ def not_an_utterance(value: Any, place: Place, first: bool) -> InputError:
         for key in keys.HYPOTHESES:
             if isinstance(value.get(key), list):
                 return _fault_in(value[key], place, (key,))
-    if _is_pair(value):
+    if is_pair(value):
         return place.error(f"is {found}, a pair of an id and a list: expected an object by id, {{id: [..], ..}}")
     if isinstance(value, list):
         return _fault_in(value, place, ())

@@ -6,6 +6,7 @@ Documented in ``docs/formats.md``.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -162,11 +163,12 @@ def _references(whole: Mapping[str, Any], used: set[str | None], container: str 
     """Return the references of an utterance, and their key."""
     for key in keys.REFERENCES:
         value = whole.get(key)
-        if is_number(value) and key in keys.SURE_REFERENCES:
-            raise place.error(f"is {quoted(json.dumps(value))}: expected a text", key)
         is_text = isinstance(value, str) or (isinstance(value, list) and len(value) > 0 and are_texts(value))
         if is_text and key not in used and keys.is_reference(key, container, whole):
             return place.references(value, key), key
+    for key in keys.SURE_REFERENCES:
+        if key not in used and is_number(whole.get(key)) and not math.isnan(whole[key]):  # pandas writes NaN where there is none
+            raise place.error(f"is {quoted(json.dumps(whole[key]))}: expected a text", key)
     return (), None
 
 
