@@ -361,7 +361,7 @@ def test_what_is_learned_from_is_told(folder: Path) -> None:
     assert "candidates that corrections have added (score 'corrections')" in run("corrections", "again.json", "-o", "again.tsv").stderr
     run("jackknife", "train.json", "--corrections", "-o", "jackknifed.jsonl")
     run("tune", "jackknifed.jsonl", "--restarts", 1, "-o", "jackknifed.toml")
-    assert "give the LM or the --corrections that it was tuned with" in refused("rescore", "dev.json", "--config", "jackknifed.toml")
+    assert "give the LM or the --corrections of then" in refused("rescore", "dev.json", "--config", "jackknifed.toml")
     (folder / "train.txt").write_text("".join(f"{nbest['output']}\n" for nbest in lists))
     run("ngram", "train.txt", "-o", "ngram.arpa", "--discount-fallback")
     run(
