@@ -56,7 +56,7 @@ def check_sizes(stored: StoredModel, family: str) -> None:
 
 def size_of(weights: Tensor | None) -> str:
     """Return the shape as messages have it: 20x12."""
-    return "none" if weights is None else "x".join(map(str, weights.shape)) or "a number"
+    return "missing" if weights is None else "x".join(map(str, weights.shape)) or "a number"
 
 
 def check_numbers(weights: Mapping[str, Any], path: Path) -> None:

@@ -368,7 +368,7 @@ def change_weight(change):
         (lambda content: content["model"].update({5: torch.zeros(1)}), "the weights do not fit"),
         (
             lambda content: content["model"].pop("decoder.model.lstm.weight_ih_l0"),
-            "lstm.weight_ih_l0 is none in its weights, 48x12 by its options",
+            "lstm.weight_ih_l0 is missing in its weights, 48x12 by its options",
         ),
         (change_weight(lambda weight: torch.tensor(1.0)), "the weights do not fit"),
         (change_weight(lambda weight: weight.to_sparse()), "the weights do not fit"),

@@ -165,7 +165,7 @@ def test_initialisation_from_a_plain_model_and_the_entropy_term(data):
         assert f"not initialised from {data / 'gone.pt'}" in result.stdout
         assert f"Loaded checkpoint {amsrn / 'checkpoint_last.pt'}" in result.stdout
     refused = fairseq("train", *one, "--arch", "amsrn_lm", *begin, "--decoder-layers", 2, "--save-dir", data / "no", check=False)
-    expect_one_line(refused, "lstm.weight_ih_l1 is none", "--decoder-layers")
+    expect_one_line(refused, "lstm.weight_ih_l1 is missing", "--decoder-layers")
     refused = fairseq("train", *one, "--arch", "plain_lstm_lm", "--attention-entropy", 0.5, "--save-dir", data / "no", check=False)
     expect_one_line(refused, "--attention-entropy", "has none")
 
