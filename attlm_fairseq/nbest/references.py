@@ -15,7 +15,7 @@ from attlm_fairseq.nbest.line_matching import By, keyed_of, line_number, match_l
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, silence
 from attlm_fairseq.nbest.reference_files import STM_IGNORED, TextFile, positions
 from attlm_fairseq.nbest.word_times import Time
-from attlm_fairseq.text.one_form import in_forms
+from attlm_fairseq.text.one_form import in_one_form
 
 
 def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile] | None, by: By | None = None) -> list[NbestList]:
@@ -133,10 +133,12 @@ def with_silence(lists: list[NbestList], file: TextFile, advice: str = "") -> li
     """Return the lists of a CTM file with those of the other utterances in a file of references; other lists as they are."""
     if not is_ctm(lists):
         return lists
-    known = {nbest.id for nbest in lists}
-    ways = [[name for name, _ in way] for way in keyed_of(file)]
-    names = max(ways, key=lambda names: len(known.intersection(names)), default=[])
-    return [*lists, *silent_lists(lists, names, advice)] if known.intersection(names) else lists
+    ids = [nbest.id for nbest in lists]
+    ways = [in_one_form(ids, [name for name, _ in way]) for way in keyed_of(file)]
+    formed, names = max(ways, key=lambda way: len({*way[0]}.intersection(way[1])), default=(ids, []))
+    known = set(formed)
+    silent = [name for name in names if name not in known]
+    return [*lists, *silent_lists(lists, silent, advice)] if known.intersection(names) else lists
 
 
 def _repeated_id(lists: Iterable[NbestList]) -> str | None:
@@ -179,9 +181,9 @@ def _ids_in(file: TextFile, ids: Sequence[str]) -> set[str]:
     """Return the ids of lists that stand in a file, read in the way in which most do."""
     found: set[str] = set()
     for as_written in keyed_of(file):
-        for formed, names in in_forms(ids, [name for name, _ in as_written]):
-            known = set(names)
-            found = max(found, {name for name, one in zip(ids, formed, strict=True) if one in known}, key=len)
+        formed, names = in_one_form(ids, [name for name, _ in as_written])
+        known = set(names)
+        found = max(found, {name for name, one in zip(ids, formed, strict=True) if one in known}, key=len)
     return found
 
 

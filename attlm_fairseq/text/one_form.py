@@ -15,14 +15,8 @@ _LIKE_ID = re.compile(r"(?=.*\d)(?=.*\D)", re.DOTALL)  # a name such as yes.wav 
 
 
 def in_one_form(ids: Sequence[str], names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return ids of lists, and the names that should match them, in the first of ``in_forms`` in which every id is a name.
-
-    If there is none, they are returned as they are.
-    """
-    for formed, of_names in in_forms(ids, names):
-        if set(of_names).issuperset(formed):
-            return formed, of_names
-    return list(ids), list(names)
+    """Return ids of lists, and the names that should match them, in that form of ``in_forms`` in which most ids are names."""
+    return max(in_forms(ids, names), key=lambda form: len({*form[0]}.intersection(form[1])))
 
 
 def in_forms(ids: Sequence[str], names: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:

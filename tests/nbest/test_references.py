@@ -678,6 +678,11 @@ def test_lists_of_audio_files_without_references_are_left_out_if_asked_for(tmp_p
     assert [(nbest.id, nbest.references) for nbest in found] == [("spk1/utt-1.wav", ("a",))]
 
 
+def test_what_is_said_of_a_missing_reference_names_it_by_its_file():
+    with pytest.raises(InputError, match=r"1 of 2 lists have a line with their id, list 'utt\.2' has none \(--partial-refs"):
+        attached(PATHS, ["utt-1 a", "utt-3 b"], by="id")
+
+
 def test_references_that_are_all_blank_are_told(tmp_path):
     all_blank, some = "WARNING: .*all references are blank", "note: .*1 of 2 references are blank"
     for text, expected in (("\n\n", all_blank), ("a\n\n", some), ("a\nb\n", None)):

@@ -152,7 +152,7 @@ def test_the_memory_is_carried_as_in_training(tmp_path, variant, trained, signat
             {"reset": "segment"},
             "--reset segment, which carries nothing; here .*: compare with --context-sentences 0, and with fairseq-eval-lm",
         ),
-        ({"reset": "document", "reset_every": 3}, "--reset-every 3; here .*: compare with --context-sentences K, and with fairseq-eval-lm"),
+        ({"reset": "document", "reset_every": 3}, "--reset-every 3; here .*: compare with --context-sentences 2, and with fairseq-eval-lm"),
         ({"reset": "document", "reset_every": 0}, None),
     ],
 )
@@ -170,8 +170,12 @@ def test_more_context_than_in_training_is_told(tmp_path, trained, told):
     scorer = NeuralScorer.load([path])
     scorer.score([["a"]])
     assert not scorer.notes()
-    scorer.after([["a"]])  # as rescoring does
+    scorer.after_many([(scorer.after([["a"], ["b"]]), [["a"]])])  # as rescoring does
     assert bool(scorer.notes()) == bool(told)
+    spec = attlm.LMSpec.of(path, name="lm", context_sentences=0 if "reset_every" not in trained else 2)
+    with collected() as notes:
+        attlm.perplexity(tmp_path / "text", config=attlm.run_config(lms={"lm": spec}, context="all"))
+    assert not any("was trained with" in line for line in notes)
 
 
 def test_a_window_tells_the_last_sentences_alone(tmp_path):

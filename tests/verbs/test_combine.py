@@ -260,6 +260,14 @@ def test_utterances_of_audio_files_are_those_of_other_systems(folder):
     assert texts == [("/wav/u1.wav", ["the u1", "a cat", ""]), ("/wav/u2.wav", ["the u2", "a dog", "cats"])]
 
 
+def test_utterances_of_audio_files_without_a_line_in_ctm_are_silence(folder):
+    Path("a.ctm").write_text("u1 1 0 0.5 the 0.9\nu1 1 0.5 0.5 cat 0.8\n")
+    for path in ("u%d", "/wav/u%d.wav"):
+        Path("ref").write_text(f"{path % 1} the cat\n{path % 2} a dog\n")
+        for options in ((), ("--partial-refs",)):
+            assert json.loads(run("eval", "a.ctm", "--refs", "ref", *options, "--json").stdout)["systems"][0]["score"] == 50.0
+
+
 def test_lists_of_a_part_of_ctm_get_no_silence(folder):
     Path("a.ctm").write_text("u 1 0.0 0.5 the 0.9\nv 1 0.5 0.5 cat 0.8\n")
     references = {"u": "the", "v": "dog", "w": "more"}

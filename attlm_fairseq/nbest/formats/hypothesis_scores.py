@@ -177,8 +177,7 @@ class ScoreReader:
     def _tell_of_costs(self, scores: Mapping[str, float]) -> None:
         for name, score in scores.items():
             if score > 0 and keys.is_cost(keys.of_header(name)):
-                ways = "give a cost next to the text, or negate it"
-                self.notes.warn(f"under scores, larger is better: {quoted(name)} keeps its sign there; {ways}")
+                self.notes.warn(f"under scores, larger is better: {quoted(name)} keeps its sign there; if smaller is better, negate it")
 
     def tell_of_other_lists(self, whole: Mapping[str, Any], layout: Layout) -> None:
         """Tell of lists of numbers next to hypotheses without scores, one for each, that are not read because of their names."""

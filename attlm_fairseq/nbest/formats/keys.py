@@ -179,6 +179,7 @@ def is_list_of_scores(key: str) -> bool:
     return is_score_column(key) and _OF_PARTS.search(key.lower()) is None
 
 
+@lru_cache(maxsize=1024)
 def is_cost(key: str) -> bool:
     """Return whether smaller numbers of this name, as ``of_header`` returns it, are better. They are read with the other sign."""
     return _COST.fullmatch(key) is not None

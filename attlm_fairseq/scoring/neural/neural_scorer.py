@@ -93,7 +93,8 @@ class NeuralScorer(Scorer):
         self.compute = compute
         self.tree_memory = TreeMemory([member.model for member in models])
         self.deviation: Deviation | None = None
-        self._went_on = False  # from one sentence to the next
+        self._sentences = 0  # in the history
+        self._carried_over = 0  # sentences, at most, that this scorer and those after other histories have read before a sentence
         self.temperature = 1.0
         self._history: tuple[Sequence[int], ...] = ()  # what was read at a time: </s> and the words of each sentence
         self._before: dict[Arithmetic, list[LanguageModelState]] = {}  # the state of each model after the history
@@ -123,7 +124,7 @@ class NeuralScorer(Scorer):
         outputs = [member.model.output.with_temperature(temperature / self.temperature) for member in self.models]
         models = [replace(old, model=old.model.with_output(new)) for old, new in zip(self.models, outputs, strict=True)]
         scorer = NeuralScorer(models, self.name, list(map(math.exp, self.log_weights)), self.compute)
-        scorer.temperature, scorer._history = temperature, self._history
+        scorer.temperature, scorer._history, scorer._sentences = temperature, self._history, self._sentences
         return scorer
 
     def signature(self) -> dict[str, object]:
@@ -149,14 +150,14 @@ class NeuralScorer(Scorer):
     def _notes_of_resets(self) -> list[str]:
         """Return a warning for each model that carried more in this run than in its training."""
         told = []
-        for options in (member.task for member in self.models if self._went_on):
-            segment, every = str(options.get("reset")) == "segment", options.get("reset_every") or 0
-            if segment or every:
+        for options in (member.task for member in self.models):
+            segment, every = str(options.get("reset")) == "segment", int(options.get("reset_every") or 0)
+            most = 0 if segment else every - 1 if every else self._carried_over
+            if self._carried_over > most:
                 trained = "--reset segment, which carries nothing" if segment else f"--reset-every {every}"
-                limit = "0" if segment or every == 1 else "K"
                 told.append(
                     f"WARNING: {self.name} was trained with {trained}; here state and memory go on from sentence to sentence: "
-                    f"compare with --context-sentences {limit}, and with fairseq-eval-lm, which resets as the training did"
+                    f"compare with --context-sentences {most}, and with fairseq-eval-lm, which resets as the training did"
                 )
         return list(dict.fromkeys(told))
 
@@ -201,8 +202,9 @@ class NeuralScorer(Scorer):
     def _walk(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]], *, events: bool, features: bool = False) -> list[Walked]:
         """Do what ``walk`` does; without ``events``, without scores."""
         found = [Walked([], [], scorer) for scorer, _ in requests]
-        # what is read without scores is for the next sentence
-        self._went_on = self._went_on or any(len(sentences) > int(events) for _, sentences in requests)
+        for scorer, sentences in requests:  # what is read without scores is for the next sentence
+            before = cast(NeuralScorer, scorer)._sentences
+            self._carried_over = max(self._carried_over, before + len(sentences) - int(events))
         longest = max((len(sentences) for _, sentences in requests), default=0)
         # a limit of the memory holds at each sentence end: then sentences are read one by one
         limited = any(carried != EVERYTHING for carried in self._carried)
@@ -255,7 +257,7 @@ class NeuralScorer(Scorer):
     def later(self, read: Sequence[int], states: Sequence[LanguageModelState]) -> NeuralScorer:
         """Return the LM after a sentence, read as the tokens ``[</s>, *words]``; ``states`` are the models' states after them."""
         later = copy.copy(self)
-        later._history = (*self._history, read)
+        later._history, later._sentences = (*self._history, read), self._sentences + list(read).count(EOS)
         later._before = {self.compute.arithmetic: self._carry(states, self._models(self.compute.arithmetic))}
         limits = [carried.limit for carried in self._carried]
         later.tree_memory = self.tree_memory.after(len(read), None if None in limits else max(filter(None, limits), default=0))

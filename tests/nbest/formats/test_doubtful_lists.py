@@ -209,7 +209,7 @@ def test_the_numbers_of_tokens_next_to_a_text_are_told():
     assert "a list of numbers next to the text of a hypothesis is not read" in run("convert", "lists", "--to", "jsonl").stderr
 
 
-@pytest.mark.parametrize(("best", "told"), [("A B.", False), ("x", True)])
+@pytest.mark.parametrize(("best", "told"), [("A B.", False), ("x", True), ("", False)])
 @pytest.mark.parametrize("name", ["text", "pred_text"])
 def test_a_best_text_apart_from_the_list_is_told(name, best, told):
     write(lists=json.dumps({"id": "u", "ref": "x", name: best, "nbest": ["a b", "a c"]}))
@@ -235,7 +235,7 @@ def test_scores_in_lists_by_name_are_refused_and_lists_of_other_names_told():
 def test_the_words_of_a_reference_are_not_references_without_a_warning(name):
     hyps = ["a b c", "a"] if name == "json" else [{"text": "a b c", "scores": {}}, {"text": "a", "scores": {}}]
     told = "a list of words is read as that many references"
-    for references, expected in ((["a", "b", "c"], True), (["a b c", "a"], False), (["d", "e"], False), ("a", False)):
+    for references, expected in ((["a", "b", "c"], True), (["a b c", "a"], False), (["d", "e"], False), (["a", "e"], False), ("a", False)):
         write(lists=json.dumps({"id": "u", "ref": references, "hyps": hyps}))
         assert (f"WARNING: lists: {told}" in run("eval", "lists").stderr) == expected
 

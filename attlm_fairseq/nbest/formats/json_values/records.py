@@ -104,12 +104,11 @@ class Reader:
         """Warn if an utterance has a text next to its hypotheses that is none of them: perhaps the decoder's best."""
         if layout.container is None:
             return
-        known = {letters(hypothesis.text) for hypothesis in hypotheses}
         for key in (key for key in keys.ALL_TEXTS if isinstance(whole.get(key), str) and key != layout.container):
             is_reference = key in keys.REFERENCES and keys.is_reference(key, layout.container, whole)
-            if not is_reference and letters(whole[key]) not in known:
+            if not is_reference and letters(whole[key]) not in {"", *(letters(hypothesis.text) for hypothesis in hypotheses)}:
                 text = f"{quoted(key)} is not read: it is none of the hypotheses of {quoted(layout.container)} in some list"
-                self.notes.warn(f"{text}; if it is the decoder's best, add it to them, as the first")
+                self.notes.warn(f"{text}; if it is the decoder's best, add it to them, as the first; if it is the reference, call it ref")
 
     def _hypotheses(self, layout: Layout, whole: Mapping[str, Any], place: Place) -> tuple[list[Hypothesis], set[str]]:
         """Return the hypotheses, and the names of their members that are not read."""
@@ -174,9 +173,11 @@ def _references(whole: Mapping[str, Any], used: set[str | None], container: str 
 
 def tell_of_reference_words(references: Sequence[str], hypotheses: Sequence[Hypothesis], notes: FileNotes) -> None:
     """Warn if the references of an utterance are rather the words of one."""
+    if len(references) < 2:
+        return
     words = hypotheses[0].text.split()
     of_one = sum(reference in words for reference in references)
-    if len(references) > 1 and len(words) > 1 and 2 * of_one >= len(references) and not any(" " in text for text in references):
+    if len(words) > 1 and 2 * of_one > len(references) and not any(" " in text for text in references):
         notes.warn("a list of words is read as that many references: if they are the words of one, write it as one text")
 
 
