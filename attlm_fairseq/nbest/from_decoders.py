@@ -14,7 +14,7 @@ from attlm_fairseq.errors import InputError, require_type
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.json_values.place import Place
 from attlm_fairseq.nbest.formats.json_values.records import Reader
-from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, are_alike
 
 # the attributes of a decoder's objects that are read
 _ATTRIBUTES = (
@@ -155,10 +155,9 @@ def _of_processor(output: Any) -> list[Any]:
 
 
 def _warn_of_several_utterances(texts: Sequence[str]) -> None:
-    """Log if most texts after the first have hardly a word in common with it. Those of few words may have none."""
-    first, *others = ({*text.split()} for text in texts)
-    unlike = sum(min(len(first), len(words)) > 2 and 5 * len(first & words) < len(first | words) for words in others)
-    if 2 * unlike > len(others):
+    """Log if most texts after the first have hardly a word in common with it."""
+    first, *others = texts
+    if 2 * sum(are_alike(first, other) is False for other in others) > len(others):
         note(
             "WARNING: from_beams: the texts, read as those of one utterance, have hardly a word in common: for several utterances, "
             "batch_decode(.., n_best=N)"

@@ -123,3 +123,12 @@ class NbestList:
 def silence(name: str, like: NbestList) -> NbestList:
     """Return a list of one hypothesis without words, with the scores of another list: sums over no words, 0."""
     return NbestList(name, [Hypothesis("", dict.fromkeys(like.hypotheses[0].scores, 0.0), rank=1)], path=like.path)
+
+
+def are_alike(first: str, second: str) -> bool | None:
+    """Return whether two texts share a fifth of their different words or more, as hypotheses of one utterance do.
+
+    None if one has fewer than three different words: then they may have none in common.
+    """
+    words, others = {*first.split()}, {*second.split()}
+    return None if min(len(words), len(others)) < 3 else 5 * len(words & others) >= len(words | others)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 _FOLDERS = re.compile(r".*[/\\]", re.DOTALL)
-_ENDING = re.compile(
-    r"\.(?:wav|flac|mp3|m4a|mp4|ogg|oga|opus|webm|aac|sph|aiff?|au|amr|wma|mkv|mov|avi|pcm|raw)$",
-    re.IGNORECASE,
+_FOLDERS_AND_ENDING = re.compile(
+    rf"{_FOLDERS.pattern}|\.(?:wav|flac|mp3|m4a|mp4|ogg|oga|opus|webm|aac|sph|aiff?|au|amr|wma|mkv|mov|avi|pcm|raw)$",
+    re.DOTALL | re.IGNORECASE,
 )
 _LIKE_ID = re.compile(r"(?=.*\d)(?=.*\D)", re.DOTALL)  # a name such as yes.wav may be what is said in it
 
@@ -30,21 +30,15 @@ def in_forms(ids: Sequence[str], names: Sequence[str]) -> Iterator[tuple[list[st
     composed, of_names = ([unicodedata.normalize("NFC", name) for name in some] for some in (ids, names))
     if _as_different(composed, ids) and _as_different(of_names, names):
         yield composed, of_names
-    cuts: tuple[Callable[[str], str], ...] = (_file_name, _stem)
-    for cut in cuts:
-        for is_of_ids, some in ((True, composed), (False, of_names)):
-            short = list(map(cut, some))
-            if short != some and _as_different(short, some) and all(map(_LIKE_ID.match, short)):
-                yield (short, of_names) if is_of_ids else (composed, short)
+    for pattern in (_FOLDERS, _FOLDERS_AND_ENDING):
+        short_ids, short_names = ([pattern.sub("", name) for name in some] for some in (composed, of_names))
+        yield from ([(short_ids, of_names)] if _as_different(short_ids, ids) and _like_ids(short_ids) else [])
+        yield from ([(composed, short_names)] if _as_different(short_names, names) and _like_ids(short_names) else [])
 
 
 def _as_different(formed: Sequence[str], names: Sequence[str]) -> bool:
     return len({*formed}) == len({*names})
 
 
-def _file_name(path: str) -> str:
-    return _FOLDERS.sub("", path)
-
-
-def _stem(path: str) -> str:
-    return _ENDING.sub("", _file_name(path))
+def _like_ids(names: Sequence[str]) -> bool:
+    return all(map(_LIKE_ID.match, names))

@@ -17,7 +17,7 @@ from attlm_fairseq.nbest.formats.number_texts import is_written_number, number, 
 from attlm_fairseq.nbest.formats.own_text import is_as_read, own_text, text_of, text_of_hypothesis
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.formats.score_names import TOTAL, fresh_names
-from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, are_alike
 from attlm_fairseq.nbest.verbatim import HypothesisText
 
 TEXTS = ("text", "words_text")  # the second is what Kaldi's own rescoring scripts call it
@@ -25,7 +25,6 @@ NUMBERS = "words"  # Kaldi's nbest-to-linear writes numbers of words, which its 
 _KEY = re.compile(r"(\S+)-(\d{1,18})(?=\s|$)")
 _COSTS = re.compile(r"cost|score|^acwt|^lmwt")
 _TOTAL_FILE = f"{TOTAL}_cost"
-MIN_COMPARED = 3  # different words of a text: two hypotheses of one or two words may have none in common
 _BY_CHANCE = 6  # so few hypotheses may be in the order of their keys by chance after rescoring: of 7 one order in 5,040
 
 
@@ -55,10 +54,9 @@ class KaldiFormat(NbestFormat):
         several = unlike = 0
         for nbest in grouped(source, self.name, parse):
             _set_ranks(nbest, source.name)
-            texts = [{*hypothesis.text.split()} for hypothesis in nbest.hypotheses[:2]]
-            if len(texts) == 2 and min(map(len, texts)) >= MIN_COMPARED:
+            if len(nbest.hypotheses) > 1 and (alike := are_alike(*(one.text for one in nbest.hypotheses[:2]))) is not None:
                 several += 1
-                unlike += 5 * len(texts[0] & texts[1]) < len(texts[0] | texts[1])
+                unlike += not alike
             yield nbest
         if 2 * unlike > several:
             note(
