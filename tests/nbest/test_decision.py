@@ -462,4 +462,5 @@ def test_lists_without_a_choice_are_said(caplog):
     assert "WARNING: no list has two different hypotheses: there is nothing to choose between; corrections add" in caplog.text
     caplog.clear()
     attlm.rescore([["a"], ["b", "c"]], weights={"rank": -1.0})
+    attlm.rescore([["b", "b"]], weights={"rank": -1.0})  # a request of a service
     assert "no list has two different" not in caplog.text

@@ -88,7 +88,7 @@ class ListDecider:
         if self._incomplete:
             which = f"{len(self._incomplete)} of {self.counts['list_count']} lists, the first {self._incomplete[0]!r},"
             note(f"WARNING: {which} lack a score that has a weight: they keep their input order, without totals")
-        if self.counts["list_count"] and not self._has_choice:
+        if self.counts["list_count"] > 1 and not self._has_choice:  # in one list of a service it is nothing unusual
             note(nothing_to_choose(self.run))
 
     def _prepared(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
