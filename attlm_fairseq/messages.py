@@ -27,6 +27,11 @@ def note(line: str) -> None:
     LOGGER.log(logging.WARNING if line.startswith("WARNING") else logging.INFO, "%s", line)
 
 
+def warnings_are_read() -> bool:
+    """Return whether anybody reads what ``note`` is told of warnings: their making may take long."""
+    return _COLLECTING.get() is not None or LOGGER.isEnabledFor(logging.WARNING)
+
+
 @contextlib.contextmanager
 def collected() -> Iterator[list[str]]:
     """Yield a list that receives the lines of ``note`` in this thread while the block runs. They are not logged."""

@@ -55,8 +55,8 @@ def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile]
             first = f"the first of id {name!r}" if by == "id" else f"the first of line number {name}"
             counts = f"{len(ids)} lists, {len(found.file.lines)} references{' with ids' if by == 'id' else ''}"
             note(f"note: {found.file.path}: {count} references are of no list and left over, {first}: {counts}")
-    if matched[0].by_id and not matched[0].in_order and (twice := _repeated_id(lists)) is not None:
-        note(f"WARNING: several lists have the id {twice!r}, and the same reference: if they are other utterances, it is wrong for some")
+    if matched[0].by_id and not matched[0].in_order:
+        warn_of_repeated_ids(lists)
     if by is None and not any(found.by_id for found in matched) and (warning := sorted_as_text(ids)):
         note(warning)
     given = [_given(texts) for texts in zip(*(found.texts for found in matched), strict=True)]
@@ -141,10 +141,11 @@ def with_silence(lists: list[NbestList], file: TextFile, advice: str = "") -> li
     return [*lists, *silent_lists(lists, silent, advice)] if known.intersection(names) else lists
 
 
-def _repeated_id(lists: Iterable[NbestList]) -> str | None:
-    """Return the first id of several lists; None if there is none."""
+def warn_of_repeated_ids(lists: Iterable[NbestList]) -> None:
+    """Log if several lists have one id, by which each gets its reference."""
     counts = Counter(nbest.id for nbest in lists)
-    return next((name for name, count in counts.items() if count > 1), None)
+    if (twice := next((name for name, count in counts.items() if count > 1), None)) is not None:
+        note(f"WARNING: several lists have the id {twice!r}, and the same reference: if they are other utterances, it is wrong for some")
 
 
 def with_known_references(

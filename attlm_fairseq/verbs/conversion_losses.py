@@ -89,6 +89,8 @@ class Losses:
                 self._respaced += 1
             if hypothesis.times and not self._holds.times:
                 self._extras.add("times")
+            if hypothesis.confidences and nbest.verbatim is None:
+                self._extras.add("word confidences")
             if self._holds.decimals is not None:
                 in_unit = {name: score / self._holds.unit for name, score in scores.items()}
                 self._rounded.update(name for name, score in in_unit.items() if abs(float(decimal(score)) - score) > _NEGLIGIBLE)

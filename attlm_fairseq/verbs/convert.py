@@ -25,7 +25,7 @@ TARGETS = tuple(dict.fromkeys((*formats.CONVERTIBLE, *formats.CONVERTIBLE_FOLDER
 
 
 def convert(
-    lists: Lists, path: FilePath, to: str, *, text: str | TextPipeline = "", scores: Mapping[str, Numbers] | None = None
+    lists: Lists, path: FilePath, to: str | None = None, *, text: str | TextPipeline = "", scores: Mapping[str, Numbers] | None = None
 ) -> Converted:
     """Convert n-best lists to another format.
 
@@ -33,7 +33,8 @@ def convert(
         lists: the lists, or the file or folder that holds them.
         path: a new file (``.gz`` compresses), ``-`` for standard output, or a new folder. It appears only when
             complete.
-        to: the name of the new format. A format that exists both as file and as folder is written as a folder if
+        to: the name of the new format; None: the end of the path, as in ``lists.csv`` or ``lists.moses.gz``. A format that
+            exists both as file and as folder is written as a folder if
             ``path`` ends in ``/``, if ``lists`` is such a folder, or if the file cannot hold the lists (srilm).
             ``1best``, ``1best-kaldi`` and ``1best-sclite`` write the text of each 1-best hypothesis.
         text: text steps for hypotheses and references, such as ``"join-subwords:bpe,detokenize:en"``. The lists written
@@ -45,10 +46,10 @@ def convert(
         The counts, and one line for each kind of information lost. Each such line is also logged.
 
     Raises:
-        InputError: the output already exists, the format cannot hold the lists or has no place for scores that are given, or there
-            is not one number of each score for each hypothesis. Nothing is written then.
+        InputError: the output already exists or does not tell the format, the format cannot hold the lists or has no place for
+            scores that are given, or there is not one number of each score for each hypothesis. Nothing is written then.
     """
-    path = _new_output(path, to)
+    path, to = _new_output(path, to)
     if isinstance(lists, str | os.PathLike):
         lists = NbestFile(lists)
     source, opened = lists.open() if isinstance(lists, NbestFile) else _of_objects(lists_to_write(lists))
@@ -61,7 +62,7 @@ def convert(
 def convert_parts(
     files: Sequence[NbestFile],
     path: FilePath,
-    to: str,
+    to: str | None = None,
     *,
     text: str | TextPipeline = "",
     scores: Mapping[str, Numbers] | None = None,
@@ -75,7 +76,7 @@ def convert_parts(
     Raises:
         InputError: as ``convert``, or two lists have the same id.
     """
-    path = _new_output(path, to)
+    path, to = _new_output(path, to)
     return _converted(None, _after(text_pipeline(text).load(), _of_parts(files, prefix_ids)), path, to, scores, as_new_lists=True)
 
 
@@ -174,10 +175,16 @@ def _converted(
     return losses.told()
 
 
-def _new_output(path: FilePath, to: str) -> str:
-    """Return the path of an output. Raises InputError if there is something already, or if it is no path."""
+def _new_output(path: FilePath, to: str | None) -> tuple[str, str]:
+    """Return the path and the format of an output.
+
+    Raises InputError if there is something already, if it is not a path, or if neither ``to`` nor the path tells the format.
+    """
     check_file(path, to)
     path = os.fspath(path)
+    to = to or formats.format_in_name(path)
+    if to is None:
+        raise InputError(f"the output {path!r} does not end in the name of a format: say --to with one of {', '.join(TARGETS)}")
     if path != "-" and not is_stream(path) and Path(path).exists() and not (Path(path).is_dir() and not any(Path(path).iterdir())):
         raise InputError("already exists and is not overwritten: name another file", path=path)
-    return path
+    return path, to

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import fspath
 from pathlib import Path
+from types import NoneType
 
 from attlm_fairseq.errors import InputError, require_type, require_utf8, require_whole_number
 from attlm_fairseq.files.folders import refuse_filled, whole_folder
@@ -131,7 +133,8 @@ def evaluate_corrections(
     """
     require_whole_number("folds", folds, 2)
     steps = check_steps(text_pipeline(text))
-    path = None if table is None else Path(fspath(table))
+    require_type("table", table, (str, os.PathLike, NoneType), "the path of a table, as Corrections.save() writes it")
+    path = None if table is None else Path(table)
     loaded = None if path is None else Corrections.load(path)
     read = with_references(lists_of(lists), refs)
     warn_before_learning(read, steps if loaded is None else loaded.text)

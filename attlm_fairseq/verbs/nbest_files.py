@@ -36,14 +36,15 @@ def read_nbest(path: NbestFile | FilePath, references: References | None = None,
     return list(lists if references is None else with_references(lists, references))
 
 
-def write_nbest(lists: Lists, path: FilePath, format: str = "jsonl") -> None:
+def write_nbest(lists: Lists, path: FilePath, format: str | None = None) -> None:
     """Write n-best lists, hypotheses in their current order, with ``lm_scores`` and ``total`` if set.
 
     Args:
         lists: the lists. Unchanged lists written in the format they were read in come out byte for byte.
         path: a file (``.gz`` compresses), which is replaced if it exists; ``-`` for standard output, or a new folder. It appears
             only when complete.
-        format: name of the format. One that exists both as file and as folder is written as a folder if ``path`` ends in
+        format: name of the format; None: the end of the path, if that is the name of a format (``lists.csv``, ``lists.moses.gz``),
+            else jsonl. One that exists both as file and as folder is written as a folder if ``path`` ends in
             ``/``, if the lists were read from such a folder, or if the file cannot hold them (srilm). ``1best``,
             ``1best-kaldi`` and ``1best-sclite`` write the text of each 1-best hypothesis.
 
@@ -52,6 +53,7 @@ def write_nbest(lists: Lists, path: FilePath, format: str = "jsonl") -> None:
     """
     check_file(path, format)
     path, given = os.fspath(path), lists_to_write(lists)
+    format = format or formats.format_in_name(path) or "jsonl"
     if format in ONE_BEST:
         formats.write_one_best(given, path, style=ONE_BEST[format])
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import NoneType
 from typing import TypeAlias, cast
@@ -136,7 +137,9 @@ def _hypothesis_of(place: int, given: str | tuple[str, float | Mapping[str, floa
         case str():
             return Hypothesis(given)
         case (str() as text, Mapping() as scores) if all(map(is_real, scores.values())):
-            return Hypothesis(text, {str(name): float(score) for name, score in scores.items()})
+            with suppress(OverflowError):
+                return Hypothesis(text, {str(name): float(score) for name, score in scores.items()})
         case (str() as text, score) if is_real(score):
-            return Hypothesis(text, {"score": float(score)})
+            with suppress(OverflowError):
+                return Hypothesis(text, {"score": float(score)})
     raise InputError(f"list {place} has the hypothesis {given!r}: expected a text, (text, score) or (text, {{name: score}})")

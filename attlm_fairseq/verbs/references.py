@@ -14,7 +14,15 @@ from attlm_fairseq.nbest.line_matching import By, check_by
 from attlm_fairseq.nbest.metrics.external import with_source
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.reference_files import read_references
-from attlm_fairseq.nbest.references import attach_references, is_ctm, silent_lists, with_known_references, with_silence
+from attlm_fairseq.nbest.references import (
+    attach_references,
+    is_ctm,
+    note_silence,
+    silent_lists,
+    warn_of_repeated_ids,
+    with_known_references,
+    with_silence,
+)
 from attlm_fairseq.verbs.arguments import FilePath
 from attlm_fairseq.verbs.sources import SourceFile, has_labels
 
@@ -94,6 +102,9 @@ def with_references(lists: Iterable[NbestList], references: References | None) -
         InputError: a file cannot be read, the references do not match the lists, or a list has no reference.
     """
     found = _with_references(lists, references)
+    if references is not None and reference_files(references) is None:
+        note_silence([nbest.references for nbest in found], "the references")
+        _warn_of_words(found)
     return [nbest if nbest.source is None else replace(nbest, references=with_source(nbest.references, nbest.source)) for nbest in found]
 
 
@@ -103,7 +114,8 @@ def _with_references(lists: Iterable[NbestList], references: References | None) 
     if (files := reference_files(references)) is not None:
         return files.attach(lists)
     if isinstance(references, Mapping):
-        lists = list(lists)
+        lists, references = list(lists), _by_text(references)
+        warn_of_repeated_ids(lists)
         lists += silent_lists(lists, references) if is_ctm(lists) else []
         found = [_with_own(nbest, references.get(nbest.id), "there is no reference of this id") for nbest in lists]
         known = {nbest.id for nbest in found}
@@ -122,6 +134,22 @@ def _with_references(lists: Iterable[NbestList], references: References | None) 
     if len(lists) != len(texts):
         raise InputError(f"{len(texts)} references, but there are {len(lists)} lists: expected one per list, in the same order")
     return [_with_own(nbest, given, "its reference is empty") for nbest, given in zip(lists, texts, strict=True)]
+
+
+def _by_text(references: Mapping[str, str | Sequence[str]]) -> Mapping[str, str | Sequence[str]]:
+    """Return references by ids that are texts, if they are numbers, as in the dictionary of a Series of pandas."""
+    return {str(name): given for name, given in references.items()} if all(type(name) is int for name in references) else references
+
+
+def _warn_of_words(lists: Sequence[NbestList]) -> None:
+    """Log if the references seem to be lists of words in place of texts."""
+    several = [nbest for nbest in lists if len(nbest.references) > 1]
+    words = all(len(text.split()) == 1 for nbest in lists for text in nbest.references)
+    if several and words and sum(len(nbest.hypotheses[0].text.split()) for nbest in several) > len(several):
+        note(
+            f"WARNING: each reference is one word, and list {several[0].id!r} has {len(several[0].references)} of them: the texts in a "
+            "list are alternatives; if they are the words of one reference, join them with spaces"
+        )
 
 
 def among(whole: Sequence[NbestList], read: Sequence[NbestList], references: References | None) -> tuple[list[NbestList], list[int]]:

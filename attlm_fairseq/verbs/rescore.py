@@ -22,6 +22,7 @@ from attlm_fairseq.nbest.formats import (
     NbestFolderFormat,
     NbestFormat,
     find_target,
+    format_in_name,
     holding_new,
     write_nbest,
     write_one_best,
@@ -41,6 +42,7 @@ from attlm_fairseq.verbs.configuration import LM, run_config
 from attlm_fairseq.verbs.conversion_losses import Losses
 from attlm_fairseq.verbs.fit_of_references import SAMPLE_LISTS
 from attlm_fairseq.verbs.lists import Lists, opened_lists
+from attlm_fairseq.verbs.overwriting import check_files, files_of_lists, files_of_sources
 from attlm_fairseq.verbs.run import hint_at_clauses, require_lms, require_weights, scoring, warn_of_other_candidates, warn_of_other_lms
 from attlm_fairseq.verbs.sources import Sources, with_sources
 from attlm_fairseq.version import __version__
@@ -56,8 +58,8 @@ class RescoreOutput:
 
     Attributes:
         path: a file (``.gz`` compresses), which is replaced if it exists; ``-`` for standard output, or a new folder.
-        to: one of OUTPUTS: ``same`` (the input's format), another format, the 1-best texts, or words with confidences
-            (``ctm``, ``sausage``).
+        to: one of OUTPUTS: ``same`` (the input's format; of lists in memory that in which ``path`` ends), another format, the
+            1-best texts, or words with confidences (``ctm``, ``sausage``).
         resume: keep the scores in ``PATH.unfinished`` until the output is complete, so that the same call can continue
             after an interruption.
     """
@@ -157,8 +159,14 @@ def rescore(
     if isinstance(output, str | os.PathLike):
         output = RescoreOutput(output)
     require_type("output", output, (RescoreOutput, NoneType), "a file, or RescoreOutput(..)")
-    form, opened = opened_lists(lists)
     run = run_config(config, lms=lms, weights=weights)
+    check_files(
+        {"the input": files_of_lists(lists), "the configuration": [run.path], "the source": files_of_sources(source)},
+        {"the output": None if output is None else output.path},
+        run,
+        folders=True,
+    )
+    form, opened = opened_lists(lists)
     features = require_weights(run)
     if not run.weights and run.decision.rule == "max":
         require_lms(run)
@@ -319,6 +327,8 @@ def _written_as(form: NbestFormat | NbestFolderFormat | None, path: str, to: str
 
 
 def _list_writer(form: NbestFormat | NbestFolderFormat | None, path: str, to: str, run: RunConfig) -> _Writer:
+    if form is None and to == "same" and (named := format_in_name(path)):
+        to = named
     target = form if to == "same" else find_target(to, path, form)
     if target is None:
         raise InputError(f"lists that were not read from a file have no format of their own: expected one of {', '.join(OUTPUTS[1:])}")

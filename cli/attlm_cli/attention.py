@@ -9,13 +9,13 @@ import click
 import cloup
 
 from attlm_cli.option_groups import given_option
-from attlm_cli.overwriting import check_files
 from attlm_cli.printing import lines_bar
 from attlm_cli.run_options import run_options
 from attlm_cli.types import FILES, FiniteRange
 from attlm_fairseq.attention.output import AttentionOutput
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.verbs.overwriting import check_files
 
 
 @cloup.command("attention")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 import cloup
 
-from attlm_cli.overwriting import check_files
 from attlm_fairseq.cloze.blanking import BlankingOptions
 from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.verbs.cloze import make_cloze
+from attlm_fairseq.verbs.overwriting import check_files
 
 DEFAULT = BlankingOptions()
 

@@ -6,7 +6,6 @@ import click
 import cloup
 
 from attlm_cli.options import format_option
-from attlm_cli.overwriting import check_files
 from attlm_cli.types import NAMED_FILE
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
@@ -14,6 +13,7 @@ from attlm_fairseq.nbest.line_matching import By
 from attlm_fairseq.verbs.combine import combine
 from attlm_fairseq.verbs.lists import NbestFile
 from attlm_fairseq.verbs.nbest_files import write_nbest
+from attlm_fairseq.verbs.overwriting import check_files
 
 
 @cloup.command("combine")

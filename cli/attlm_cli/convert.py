@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 import cloup
 
 from attlm_cli.metric_options import once
 from attlm_cli.options import format_option
-from attlm_cli.overwriting import check_files, files_of_steps
 from attlm_cli.types import NAMED_FILE, STEPS
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
@@ -17,6 +14,7 @@ from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.convert import TARGETS, convert, convert_parts
 from attlm_fairseq.verbs.lists import NbestFile
+from attlm_fairseq.verbs.overwriting import check_files, files_of_steps
 
 
 @cloup.command("convert")
@@ -74,17 +72,8 @@ def convert_command(
     if len(by_name := dict(scores)) < len(scores):
         raise InputError("--scores: two scores have the same name: name them apart")
     files = [NbestFile(path, format_name) for path in nbest]
-    to = to or _format_of_name(output)
     if len(files) == 1 and not prefix_ids:
         found = convert(files[0], output, to, text=text, scores=by_name)
     else:
         found = convert_parts(files, output, to, text=text, scores=by_name, prefix_ids=prefix_ids)
     note(f"{found.list_count} lists, {found.hypothesis_count} hypotheses")
-
-
-def _format_of_name(output: str) -> str:
-    """Return the format that an output's name ends in. Raises InputError if it ends in none."""
-    ending = Path(output.removesuffix(".gz")).suffix[1:].lower()
-    if ending not in TARGETS:
-        raise InputError(f"the output {output!r} does not end in the name of a format: say --to with one of {', '.join(TARGETS)}")
-    return ending

@@ -10,7 +10,6 @@ import cloup
 from attlm_cli.metric_options import once
 from attlm_cli.option_groups import given_option
 from attlm_cli.options import folds_by_option, format_option, json_option, language_option, reference_options
-from attlm_cli.overwriting import check_files, files_of_steps
 from attlm_cli.printing import echo_json, echo_table
 from attlm_cli.types import STEPS
 from attlm_fairseq.errors import InputError
@@ -24,6 +23,7 @@ from attlm_fairseq.scoring.context.conversations import ContextSpec
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.corrections import evaluate_corrections, learn_corrections, write_correction_pairs
 from attlm_fairseq.verbs.lists import NbestFile
+from attlm_fairseq.verbs.overwriting import check_files, files_of_steps
 from attlm_fairseq.verbs.references import ReferenceFiles
 
 count_option = cloup.option(

@@ -9,7 +9,6 @@ from attlm_cli.decision_options import decision_options
 from attlm_cli.metric_options import MetricChoice, metric_options
 from attlm_cli.option_groups import given_option
 from attlm_cli.options import Results, draw_by_option, format_option, measured_reference_options, result_options, seed_option
-from attlm_cli.overwriting import check_files, files_of_groups, files_of_steps
 from attlm_cli.printing import echo_json, echo_table, hypotheses_bar, this_command
 from attlm_cli.run_options import run_options
 from attlm_fairseq.errors import InputError
@@ -19,6 +18,7 @@ from attlm_fairseq.scoring.context.conversations import ContextSpec
 from attlm_fairseq.verbs.decision_choice import DecisionChoice
 from attlm_fairseq.verbs.evaluate import evaluate
 from attlm_fairseq.verbs.lists import NbestFile
+from attlm_fairseq.verbs.overwriting import check_files, files_of_groups, files_of_steps
 from attlm_fairseq.verbs.references import ReferenceFiles
 
 

@@ -10,12 +10,12 @@ import cloup
 
 from attlm_cli.checks import warn_of_unused
 from attlm_cli.options import config_output_option
-from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_table, this_command
 from attlm_cli.run_options import run_options
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import context_to_write
 from attlm_fairseq.verbs.fit import FINDABLE, SETTINGS, WHOLE_TEXT, fit_context
+from attlm_fairseq.verbs.overwriting import check_files
 
 
 @cloup.command("fit")

@@ -11,7 +11,6 @@ import cloup
 from attlm_cli.metric_options import once
 from attlm_cli.option_groups import given_option, grouped
 from attlm_cli.options import folds_by_option, format_option, language_option, reference_options
-from attlm_cli.overwriting import check_files, files_of_groups, files_of_steps
 from attlm_cli.types import NAMED_FILE, STEPS
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
@@ -22,6 +21,7 @@ from attlm_fairseq.nbest.tuning.folds import FOLDS
 from attlm_fairseq.verbs.corrections import JackknifeOptions, jackknife
 from attlm_fairseq.verbs.lists import NbestFile
 from attlm_fairseq.verbs.nbest_files import write_nbest
+from attlm_fairseq.verbs.overwriting import check_files, files_of_groups, files_of_steps
 from attlm_fairseq.verbs.references import ReferenceFiles
 
 

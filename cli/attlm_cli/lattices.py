@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 import cloup
 
-from attlm_cli.overwriting import check_files
 from attlm_cli.types import WEIGHT
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.verbs.lattices import HYPOTHESES, lists_from_lattices
 from attlm_fairseq.verbs.nbest_files import write_nbest
+from attlm_fairseq.verbs.overwriting import check_files
 
 
 @cloup.command("lattices")

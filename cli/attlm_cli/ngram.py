@@ -8,10 +8,10 @@ from typing import Any
 import click
 import cloup
 
-from attlm_cli.overwriting import check_files
 from attlm_fairseq.messages import note
 from attlm_fairseq.scoring.ngrams.ngram_estimation import NgramOptions
 from attlm_fairseq.verbs.ngram import estimate_ngram
+from attlm_fairseq.verbs.overwriting import check_files
 
 
 @cloup.command("ngram")

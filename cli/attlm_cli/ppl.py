@@ -8,12 +8,12 @@ import cloup
 
 from attlm_cli.option_groups import given_option
 from attlm_cli.options import json_option, seed_option, source_option
-from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_fields, echo_json, echo_table, lines_bar
 from attlm_cli.run_options import run_options
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.compare_lms import compare_lms
+from attlm_fairseq.verbs.overwriting import check_files
 from attlm_fairseq.verbs.text import Perplexity, perplexity
 
 

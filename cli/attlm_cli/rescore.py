@@ -12,7 +12,6 @@ from attlm_cli.decision_options import decision_options
 from attlm_cli.metric_options import MetricChoice, metric_options
 from attlm_cli.option_groups import given_option, grouped
 from attlm_cli.options import format_option, list_source_options
-from attlm_cli.overwriting import check_files
 from attlm_cli.printing import hypotheses_bar
 from attlm_cli.run_options import run_options
 from attlm_cli.shards import rescore_by_ray
@@ -118,8 +117,6 @@ def rescore_command(
             raise InputError("--source is one file, --engine ray reads many: give lists that have their source sentences")
         rescore_by_ray(nbest, output, run, format_name)
         return
-    inputs: dict[str, list] = {"the input": [nbest], "the configuration": [run.path], "the source": [source.path if source else None]}
-    check_files(inputs, {"the output": str(output.path)}, run, folders=True)
     with hypotheses_bar(nbest, format_name) as bar:
         found = rescore(NbestFile(nbest, format_name), config=run, source=source, output=output, on_progress=bar.update)
     note(found.summary)

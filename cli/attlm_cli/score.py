@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import cloup
 
 from attlm_cli.options import source_option
-from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_fields, lines_bar
 from attlm_cli.run_options import run_options
 from attlm_fairseq.errors import InputError
@@ -15,6 +14,7 @@ from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.text_file import ScoredLine
 from attlm_fairseq.text.symbols import END
+from attlm_fairseq.verbs.overwriting import check_files
 from attlm_fairseq.verbs.text import score_text
 
 

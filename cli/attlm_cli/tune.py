@@ -22,7 +22,6 @@ from attlm_cli.options import (
     result_options,
     seed_option,
 )
-from attlm_cli.overwriting import check_files, files_of_groups, files_of_steps
 from attlm_cli.printing import echo_json, echo_table, hypotheses_bar, this_command
 from attlm_cli.run_options import run_options
 from attlm_cli.types import INTERVAL, WEIGHT, FiniteRange
@@ -30,6 +29,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.metrics.spec import spec_of
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.lists import NbestFile
+from attlm_fairseq.verbs.overwriting import check_files, files_of_groups, files_of_steps
 from attlm_fairseq.verbs.references import ReferenceFiles
 from attlm_fairseq.verbs.tune import tune
 from attlm_fairseq.verbs.tune_options import TuneOptions

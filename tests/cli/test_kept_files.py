@@ -10,7 +10,6 @@ from cli_runs import folder, refused, run  # noqa: F401 - a fixture
 
 import attlm_fairseq as attlm
 from attlm_cli import printing
-from attlm_cli.overwriting import files_of
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files.writing import whole_file
 from attlm_fairseq.nbest.decision.decision import Decision
@@ -19,6 +18,7 @@ from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.scoring.context.conversations import ContextSpec
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.text import text_pipeline
+from attlm_fairseq.verbs.overwriting import files_of
 
 TEXT, COST = "u-1 a b\nu-2 a\n", "u-1 2\nu-2 1\n"
 RESCORED = ("--weight", "ac_cost=1")

@@ -176,7 +176,7 @@ def test_an_lm_in_place_of_one_of_the_configuration_keeps_its_settings():
 @pytest.mark.usefixtures("folder")
 def test_a_score_of_an_lms_name_stays_next_to_it():
     told = run("rescore", write("lists", name="kenlm"), "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "out").stderr
-    note = "note: the lists have a score 'kenlm' of their own. The LM of that name decides; it is added to them as kenlm2 (or 3, ..)"
+    note = "note: the lists have a score 'kenlm' of their own. The LM of that name decides; a file has its score as kenlm2 (or 3, ..)"
     assert note in told
     before, after = attlm.read_nbest("lists")[0], attlm.read_nbest("out")[0]
     assert {one.text: one.scores["kenlm"] for one in before.hypotheses} == {one.text: one.scores["kenlm"] for one in after.hypotheses}

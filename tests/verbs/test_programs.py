@@ -880,3 +880,119 @@ def test_source_sentences_of_a_program_are_by_order_or_by_id(tmp_path):
     }.items():
         with pytest.raises(attlm.InputError, match=message):
             with_sources(lists, sources)
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_output_of_rescore_does_not_replace_what_it_reads():
+    before = {name: Path(name).read_bytes() for name in ("dev.json", "lm.arpa")}
+    Path("source").write_text("a\nb\nc\n")
+    for output, what in (("dev.json", "the input"), ("lm.arpa", "the LM n"), ("source", "the source")):
+        with pytest.raises(InputError, match=f"{output}: the output would overwrite {what}"):
+            attlm.rescore("dev.json", {"n": "lm.arpa"}, {"n": 1.0}, source="source", output=output)
+    with pytest.raises(InputError, match="the output cannot be written: there is no folder"):
+        attlm.rescore("dev.json", {"n": "lm.arpa"}, {"n": 1.0}, output="none/out")
+    assert {name: Path(name).read_bytes() for name in before} == before
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_end_of_a_files_name_is_its_format():
+    lists = attlm.read_nbest("dev.json")
+    for name, form in (("a.csv", "csv"), ("b.moses.gz", "moses"), ("c.out", "jsonl"), ("kaldi.dir/d", "jsonl"), ("e.1best", None)):
+        Path(name).parent.mkdir(exist_ok=True)
+        attlm.write_nbest(lists, name)
+        if form is not None:
+            assert attlm.NbestFile(name).open()[0].name == form
+    assert Path("e.1best").read_text().splitlines() == [nbest.hypotheses[0].text for nbest in lists]
+    attlm.convert("dev.json", "f.tsv")
+    attlm.rescore(LISTS, {"n": "lm.arpa"}, {"n": 1.0}, output="g.tsv")
+    assert {attlm.NbestFile(name).open()[0].name for name in ("f.tsv", "g.tsv")} == {"tsv"}
+    with pytest.raises(InputError, match="the output 'lists' does not end in the name of a format"):
+        attlm.convert("dev.json", "lists")
+    with pytest.raises(InputError, match="ctm cannot hold lists from another format"):
+        attlm.convert("dev.json", "h.ctm")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_request_without_a_score_stays_as_it_is_if_it_is_to():
+    config = attlm.run_config(lms={"n": "lm.arpa"}, weights={"n": 1.0, "am": 1.0}, keep_incomplete=True).in_memory()
+    whole, bare = [("a dog", {"am": -1.0}), ("the cat sat", {"am": -1.0})], [("a dog", {}), ("the cat sat", {})]
+    for lists in ([whole, bare], [bare]):
+        with collected() as notes:
+            answers = attlm.rescore(lists, config=config).lists
+        assert [one.text for one in answers[-1].hypotheses] == ["a dog", "the cat sat"]
+        assert any("lack a score that has a weight: they keep their input order" in line for line in notes)
+
+
+def test_advice_that_nobody_reads_is_not_made(folder, caplog, monkeypatch):
+    asked = []
+    monkeypatch.setattr("attlm_fairseq.nbest.run.block_scores.advise", lambda *_: asked.append(1))
+    strange = [["zzz yyy xxx", "yyy www vvv"]]
+    for level, count in (("ERROR", 0), ("WARNING", 1)):
+        with caplog.at_level(level, logger="attlm_fairseq"):
+            attlm.rescore(strange, {"n": "lm.arpa"}, {"n": 1.0})
+        assert len(asked) == count
+
+
+@pytest.mark.parametrize(
+    ("lists", "references", "told"),
+    [
+        ([["a b"], ["c d"]], [["a", "b"], ["c", "d"]], "WARNING: each reference is one word, and list '0' has 2 of them"),
+        ([["a"], ["c"]], [["a", "b"], ["c", "d"]], ""),
+        ([["a b"], ["c d"]], [["a b", "b"], ["c", "d"]], ""),
+        ([["a b"], ["c d"]], ["", ""], "WARNING: the references: all references are blank"),
+        ([["a b"], ["c d"]], ["a b", ""], "note: the references: 1 of 2 references are blank"),
+        (["x", "x"], {"x": "a b"}, "WARNING: several lists have the id 'x', and the same reference"),
+    ],
+)
+def test_references_that_are_hardly_meant_are_told(lists, references, told):
+    given = [attlm.NbestList(one, [attlm.Hypothesis("a b")]) if isinstance(one, str) else one for one in lists]
+    with collected() as notes:
+        attlm.evaluate(given, references)
+    assert any(line.startswith(told) for line in notes) if told else not any("WARNING" in line for line in notes)
+
+
+def test_references_by_number_are_those_of_lists_in_memory():
+    lists = [["a b"], ["c d"]]
+    assert attlm.evaluate(lists, {1: "c d", 0: "a x"}).rows[0].interval.score == 25.0
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_configuration_is_saved_from_the_folder_that_its_names_are_relative_to(monkeypatch):
+    tuned = attlm.tune(LISTS, REFERENCES, {"n": "lm.arpa"}, options=QUICK)
+    Path("other").mkdir()
+    monkeypatch.chdir("other")
+    with pytest.raises(InputError, match=r"lm.arpa: there is no such file below .*other: save from the folder"):
+        tuned.save("attlm.toml")
+    assert not Path("attlm.toml").exists()
+    monkeypatch.chdir("..")
+    tuned.save("other/attlm.toml")
+    assert read_config(Path("other/attlm.toml")).lms[0].kenlm == Path("lm.arpa").absolute()
+
+
+def test_confidences_of_a_programs_hypotheses_are_told_to_be_lost(tmp_path):
+    sure = [attlm.NbestList("a", [attlm.Hypothesis("a b", {"am": -1.0}, confidences=(0.5, 0.75))])]
+    assert attlm.convert(sure, tmp_path / "out.csv").lost == ("leaves out word confidences",)
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_lm_of_the_name_of_the_decoders_score_is_warned_of():
+    with collected() as notes:
+        attlm.rescore(LISTS, {"score": "lm.arpa"}, {"score": 1.0})
+    assert any(line.startswith("WARNING: the lists have a score 'score' of their own. The LM of that name decides") for line in notes)
+
+
+@pytest.mark.parametrize("score", [10**400, {"am": 10**400}])
+def test_a_score_beyond_all_floats_is_one_line(score):
+    with pytest.raises(InputError, match="list 0 has the hypothesis"):
+        attlm.rescore([[("a", score), "b"]], weights={"rank": -1.0})
+
+
+def test_corrections_that_are_not_a_file_are_one_line():
+    with pytest.raises(InputError, match=r"the table is .*: expected the path of a table, as Corrections\.save\(\) writes it"):
+        attlm.evaluate_corrections(LISTS, REFERENCES, attlm.learn_corrections(LISTS, REFERENCES))
+
+
+def test_no_lists_are_not_warned_of(folder):
+    with collected() as notes:
+        assert attlm.rescore([], {"n": "lm.arpa"}, {"n": 1.0, "am": 1.0}).list_count == 0
+    assert not any("no hypothesis has a score" in line for line in notes)

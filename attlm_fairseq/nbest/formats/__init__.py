@@ -180,6 +180,12 @@ def find_target(name: str, path: str, source: NbestFormat | NbestFolderFormat | 
     return form
 
 
+def format_in_name(path: str) -> str | None:
+    """Return the name of the format that a path ends in, as in ``lists.csv`` or ``lists.moses.gz``; None if it ends in none."""
+    ending = Path(path.removesuffix("/").removesuffix(".gz")).suffix[1:].lower()
+    return ending if ending in ONE_BEST or ending in _registered().all else None
+
+
 def holding_new(form: NbestFormat | NbestFolderFormat | None, path: str) -> NbestFormat | NbestFolderFormat:
     """Return the format for lists of ``form`` after new hypotheses have joined them: ``form`` if it can hold them, else jsonl.
 

@@ -147,7 +147,13 @@ def file(value: Any, place: Place) -> Path:
 
 
 def relative(path: Path, folder: Path) -> str:
-    """Return the name of a file relative to a folder, if it is in there. Raises InputError for a name that is not UTF-8."""
+    """Return the name of a file relative to a folder, if it is in there.
+
+    Raises InputError for a name that is not UTF-8, or that is relative to another folder than the present one.
+    """
+    if not path.is_absolute() and not path.exists():
+        folder_then = "the folder that was the current one when it was given"
+        raise InputError(f"there is no such file below {Path.cwd()}: save from {folder_then}, or give whole paths", path=path)
     path = path.absolute()
     written = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
     try:

@@ -82,7 +82,8 @@ class ListDecider:
         rule = self.run.decision.rule
         if rule != "max" and (warning := self._marks.warning_of_decision(rule)):
             note(warning)
-        warn_of_unseen(self._unseen)
+        if self.counts["list_count"]:
+            warn_of_unseen(self._unseen)
         for doubts in self._doubts:
             doubts.tell()
         if self._incomplete:
@@ -103,7 +104,7 @@ class ListDecider:
 
     def _require_a_complete_list(self) -> None:
         """Raise InputError if no list has all scores that have a weight: a name may be mistyped."""
-        if self._incomplete and len(self._incomplete) == self._lists_of_several:
+        if self._incomplete and len(self._incomplete) == self._lists_of_several > 1:  # one list of a service may well lack a score
             names = ", ".join(name for name, weight in self.weights.items() if weight)
             raise InputError(f"no list has all scores that have a weight ({names}): is a name mistyped?")
 

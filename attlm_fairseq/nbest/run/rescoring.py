@@ -12,7 +12,7 @@ from itertools import chain, repeat
 from attlm_fairseq.batching import batch_by_size, peeked
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.features.combination import COMPUTED
-from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -132,9 +132,10 @@ class Rescorer:
                 told = f"WARNING: the lists have the scores of {name} already: they seem to be rescored, and rank goes by their new order"
                 self.notes.setdefault(RESCORED, f"{told}; give the decoder's own lists")
             if any(name in hypothesis.scores and not has(hypothesis.scores, name, value) for hypothesis, value in rows):
+                kind = "WARNING" if name in DECODER_SCORES else "note"
                 self.notes[f"{name} of the lists"] = (
-                    f"note: the lists have a score {name!r} of their own. The LM of that name decides; it is added to them as {name}2 "
-                    "(or 3, ..). `--lm OTHER=FILE` uses both"
+                    f"{kind}: the lists have a score {name!r} of their own. The LM of that name decides; a file has its score as {name}2 "
+                    "(or 3, ..). Under another name (`--lm OTHER=FILE`), both can be used"
                 )
         for name in COMPUTED:
             if any(name in hypothesis.scores for hypothesis in hypotheses):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from attlm_fairseq.errors import visible
-from attlm_fairseq.messages import note
+from attlm_fairseq.messages import note, warnings_are_read
 
 FEW_TYPES = 2  # so many distinct unknown words may be names in a few utterances, unless the rate is high
 HIGH_OOV_RATE = 0.5
@@ -64,7 +64,7 @@ class OOVCount:
 
 def warn_of_oov(counts: Iterable[OOVCount], advise: Callable[[OOVCount], str | None] | None = None) -> None:
     """Warn of each LM that does not know many of the words, with the advice that ``advise`` gives for it."""
-    for count in counts:
+    for count in counts if warnings_are_read() else ():
         if warning := count.warning():
             advice = advise(count) if advise else None
             note(f"{warning}. {advice}" if advice else warning)

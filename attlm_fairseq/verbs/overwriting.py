@@ -13,6 +13,8 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.context.conversations import ContextSpec, parse_context
 from attlm_fairseq.text import TextPipeline, text_pipeline
 from attlm_fairseq.verbs.arguments import FilePath
+from attlm_fairseq.verbs.lists import Lists, is_file
+from attlm_fairseq.verbs.sources import SourceFile, Sources
 
 NO_LISTS = (".toml", ".html", ".tsv")  # what attlm itself writes next to lists, and may write again
 
@@ -31,10 +33,11 @@ def check_files(
     """
     if [str(file) for files in inputs.values() for file in files].count("-") > 1:
         raise InputError("standard input (-) is named more than once, and can be read once: name a file in place of one of them")
-    written: dict[Path, str] = {}
-    read = [*inputs.items(), *(files_of(config) if config else ())]
     given = ((option, [files] if isinstance(files, str | os.PathLike) else files or ()) for option, files in (outputs or {}).items())
-    for option, output in ((option, output) for option, files in given for output in files):
+    to_write = [(option, output) for option, files in given for output in files]
+    read = [*inputs.items(), *(files_of(config) if config and to_write else ())]
+    written: dict[Path, str] = {}
+    for option, output in to_write:
         target = Path(os.path.realpath(output))
         if target.is_dir() and not folders:
             raise InputError(f"{option} is a folder: name a file", path=output)
@@ -81,6 +84,16 @@ def files_of(config: RunConfig) -> Iterator[tuple[str, list[str | Path | None]]]
     table = config.candidates.table
     yield "the corrections", [table, config.candidates.phrases, config.candidates.corrector]
     yield "the LM of the corrections", [None if table is None or is_stream(str(table)) else lm_of(table)]
+
+
+def files_of_lists(lists: Lists) -> list[str | Path | None]:
+    """Return the file or folder of lists, if they are in one."""
+    return [str(lists)] if is_file(lists) else []
+
+
+def files_of_sources(source: Sources | None) -> list[str | Path | None]:
+    """Return the file of source sentences, if there is one."""
+    return [source.path] if isinstance(source, SourceFile) else [Path(source)] if isinstance(source, str | os.PathLike) else []
 
 
 def files_of_groups(groups: str | ContextSpec | None) -> list[str | Path | None]:
