@@ -21,7 +21,7 @@ from attlm_fairseq.nbest.reference_files import TEXT
 from attlm_fairseq.scoring.context.conversations import ContextSpec, parse_context
 from attlm_fairseq.verbs.arguments import FilePath, check_file
 from attlm_fairseq.verbs.program_lists import (
-    Hypotheses,
+    ProgramLists,
     of_program,
     ranked,
 )
@@ -55,7 +55,7 @@ class NbestFile:
         return os.fspath(self.path)
 
 
-Lists: TypeAlias = NbestFile | FilePath | Iterable[NbestList | Hypotheses]
+Lists: TypeAlias = NbestFile | FilePath | ProgramLists
 
 
 def is_file(lists: Lists) -> TypeGuard[NbestFile | FilePath]:
@@ -65,9 +65,9 @@ def is_file(lists: Lists) -> TypeGuard[NbestFile | FilePath]:
 def opened_lists(lists: Lists) -> tuple[NbestFormat | NbestFolderFormat | None, Iterator[NbestList]]:
     """Return the format, if the lists are in a file, and an iterator over the lists.
 
-    A list of strings becomes an ``NbestList`` whose id is its position from 0. A single number next to a hypothesis
-    becomes its score ``score``. The ranks of a program's lists are their present order, as if they had been written to a
-    file: rescored lists count as rescored.
+    A list of strings becomes an ``NbestList`` whose id is its position from 0, or its key in a dictionary. A single number
+    next to a hypothesis becomes its score ``score``. Dictionaries are read as in a JSON file. The ranks of a program's lists
+    are their present order, as if they had been written to a file: rescored lists count as rescored.
 
     Raises:
         InputError: as in ``NbestFile.open``. From the iterator: a list of Python objects has no hypotheses, or one

@@ -2,33 +2,73 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import NoneType
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
+from attlm_fairseq.batching import peeked
 from attlm_fairseq.errors import InputError, require_type, shown
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.verbs.arguments import is_real
+from attlm_fairseq.verbs.arguments import is_real, plain_number
 
 # the hypotheses of one list, best first: each a text, or a text with the decoder's score or with named scores
-Hypotheses: TypeAlias = Sequence[str | tuple[str, float | Mapping[str, float]]]
+Hypotheses: TypeAlias = Sequence[str | Hypothesis | tuple[str, float | Mapping[str, float]]]
+JsonValue: TypeAlias = Mapping[str, Any]
+ProgramLists: TypeAlias = Iterable[NbestList | Hypotheses | JsonValue] | Mapping[str, Hypotheses | JsonValue]
 
 
-def of_program(lists: Iterable[NbestList | Hypotheses]) -> Iterator[NbestList]:
-    """Return an iterator over the lists of a program, see ``verbs.lists.opened_lists``. Raises InputError if they are not several lists."""
+def of_program(lists: ProgramLists) -> Iterator[NbestList]:
+    """Return an iterator over the lists of a program, see ``verbs.lists.opened_lists``.
+
+    Raises InputError if they are not several lists, or are dictionaries that a JSON file could not hold.
+    """
     if isinstance(lists, NbestList) or not isinstance(lists, Iterable):
         raise InputError(f"the lists are {shown(lists)}: expected a file or a list of n-best lists")
-    return _each_of_program(lists)
+    if isinstance(lists, Mapping):
+        return _of_json(lists) if any(map(_is_json, lists.values())) else _each_of_program(lists.items())
+    first, given = peeked(lists)
+    return _of_json(list(given)) if _is_json(first) else _each_of_program((str(place), one) for place, one in enumerate(given))
 
 
-def _each_of_program(lists: Iterable[NbestList | Hypotheses]) -> Iterator[NbestList]:
+def _is_json(given: object) -> bool:
+    """Return whether a list is a dictionary, or a list of dictionaries, as in JSON."""
+    return isinstance(given, Mapping) or (isinstance(given, list) and any(isinstance(one, Mapping) for one in given))
+
+
+def _of_json(lists: object) -> Iterator[NbestList]:
+    """Yield the lists of a program's dictionaries, read as a JSON file that holds them."""
+    from attlm_fairseq.files.reading import TextSource
+    from attlm_fairseq.nbest.formats.json_lists import JsonFormat
+
+    try:
+        text = json.dumps(lists, default=_json_value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the lists hold what JSON cannot: {error}") from None
+    for nbest in JsonFormat().read(TextSource("the lists", text=text)):
+        hypotheses = [replace(hypothesis, verbatim=None) for hypothesis in nbest.hypotheses]
+        yield replace(nbest, hypotheses=hypotheses, verbatim=None, line=0, path="")
+
+
+def _json_value(value: object) -> object:
+    """Return a value of another library, or a mapping or sequence of Python's, as one that JSON has. Raises TypeError for any other."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if (number := plain_number(value)) is not value:
+        return number
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{shown(value)}")
+
+
+def _each_of_program(lists: Iterable[tuple[str, Any]]) -> Iterator[NbestList]:
     silent = mistimed = 0
-    for place, given in enumerate(lists):
-        nbest = _list_of(place, given)
+    for name, given in lists:
+        nbest = _list_of(name, given)
         if wrong := sum(map(_is_mistimed, nbest.hypotheses)):
             mistimed += wrong
             nbest = replace(nbest, hypotheses=[replace(one, times=()) if _is_mistimed(one) else one for one in nbest.hypotheses])
@@ -42,11 +82,13 @@ def _each_of_program(lists: Iterable[NbestList | Hypotheses]) -> Iterator[NbestL
         note(f"note: {mistimed} hypotheses have times for another number of words than their text has: these times are left out")
 
 
-def _list_of(place: int, given: NbestList | Hypotheses) -> NbestList:
+def _list_of(name: str, given: NbestList | Hypotheses) -> NbestList:
     if isinstance(given, NbestList):
         nbest = _checked(given)
     else:
-        nbest = NbestList(str(place), [_hypothesis_of(place, one) for one in _sequence(place, given)])
+        nbest = NbestList(name, [_hypothesis_of(name, one) for one in _sequence(name, given)])
+        if any(isinstance(one, Hypothesis) for one in given):
+            nbest = _checked(nbest)
     ranks = {hypothesis.rank for hypothesis in nbest.hypotheses}
     return ranked(nbest) if 0 in ranks or len(ranks) < len(nbest.hypotheses) else nbest
 
@@ -126,14 +168,16 @@ def ranked(nbest: NbestList) -> NbestList:
     return replace(nbest, hypotheses=[replace(hypothesis, rank=rank) for rank, hypothesis in enumerate(nbest.hypotheses, 1)])
 
 
-def _sequence(place: int, given: Hypotheses) -> Hypotheses:
+def _sequence(name: str, given: Hypotheses) -> Hypotheses:
     if isinstance(given, str) or not isinstance(given, Sequence):
-        raise InputError(f"list {place} is {given!r}: expected an NbestList or a list of hypotheses")
+        raise InputError(f"list {name} is {given!r}: expected an NbestList or a list of hypotheses")
     return given
 
 
-def _hypothesis_of(place: int, given: str | tuple[str, float | Mapping[str, float]]) -> Hypothesis:
+def _hypothesis_of(name: str, given: str | Hypothesis | tuple[str, float | Mapping[str, float]]) -> Hypothesis:
     match given:
+        case Hypothesis():
+            return given
         case str():
             return Hypothesis(given)
         case (str() as text, Mapping() as scores) if all(map(is_real, scores.values())):
@@ -142,4 +186,4 @@ def _hypothesis_of(place: int, given: str | tuple[str, float | Mapping[str, floa
         case (str() as text, score) if is_real(score):
             with suppress(OverflowError):
                 return Hypothesis(text, {"score": float(score)})
-    raise InputError(f"list {place} has the hypothesis {given!r}: expected a text, (text, score) or (text, {{name: score}})")
+    raise InputError(f"list {name} has the hypothesis {given!r}: expected a text, (text, score) or (text, {{name: score}})")

@@ -9,7 +9,8 @@ from types import NoneType
 from typing import TypeAlias, cast
 
 from attlm_fairseq.errors import InputError, require_type, shown
-from attlm_fairseq.messages import note
+from attlm_fairseq.messages import FileNotes, note
+from attlm_fairseq.nbest.formats.json_values.records import tell_of_reference_words
 from attlm_fairseq.nbest.line_matching import By, check_by
 from attlm_fairseq.nbest.metrics.external import with_source
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -104,7 +105,9 @@ def with_references(lists: Iterable[NbestList], references: References | None) -
     found = _with_references(lists, references)
     if references is not None and reference_files(references) is None:
         note_silence([nbest.references for nbest in found], "the references")
-        _warn_of_words(found)
+        notes = FileNotes("the references")
+        for nbest in found:
+            tell_of_reference_words(nbest.references, nbest.hypotheses, notes)
     return [nbest if nbest.source is None else replace(nbest, references=with_source(nbest.references, nbest.source)) for nbest in found]
 
 
@@ -139,17 +142,6 @@ def _with_references(lists: Iterable[NbestList], references: References | None) 
 def _by_text(references: Mapping[str, str | Sequence[str]]) -> Mapping[str, str | Sequence[str]]:
     """Return references by ids that are texts, if they are numbers, as in the dictionary of a Series of pandas."""
     return {str(name): given for name, given in references.items()} if all(type(name) is int for name in references) else references
-
-
-def _warn_of_words(lists: Sequence[NbestList]) -> None:
-    """Log if the references seem to be lists of words in place of texts."""
-    several = [nbest for nbest in lists if len(nbest.references) > 1]
-    words = all(len(text.split()) == 1 for nbest in lists for text in nbest.references)
-    if several and words and sum(len(nbest.hypotheses[0].text.split()) for nbest in several) > len(several):
-        note(
-            f"WARNING: each reference is one word, and list {several[0].id!r} has {len(several[0].references)} of them: the texts in a "
-            "list are alternatives; if they are the words of one reference, join them with spaces"
-        )
 
 
 def among(whole: Sequence[NbestList], read: Sequence[NbestList], references: References | None) -> tuple[list[NbestList], list[int]]:

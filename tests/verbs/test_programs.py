@@ -936,9 +936,9 @@ def test_advice_that_nobody_reads_is_not_made(folder, caplog, monkeypatch):
 @pytest.mark.parametrize(
     ("lists", "references", "told"),
     [
-        ([["a b"], ["c d"]], [["a", "b"], ["c", "d"]], "WARNING: each reference is one word, and list '0' has 2 of them"),
+        ([["a b"], ["c d"]], [["a", "b"], ["c", "d"]], "WARNING: the references: a list of words is read as that many references"),
         ([["a"], ["c"]], [["a", "b"], ["c", "d"]], ""),
-        ([["a b"], ["c d"]], [["a b", "b"], ["c", "d"]], ""),
+        ([["a b"], ["c d"]], [["a b", "b"], ["c x", "d"]], ""),
         ([["a b"], ["c d"]], ["", ""], "WARNING: the references: all references are blank"),
         ([["a b"], ["c d"]], ["a b", ""], "note: the references: 1 of 2 references are blank"),
         (["x", "x"], {"x": "a b"}, "WARNING: several lists have the id 'x', and the same reference"),
@@ -996,3 +996,51 @@ def test_no_lists_are_not_warned_of(folder):
     with collected() as notes:
         assert attlm.rescore([], {"n": "lm.arpa"}, {"n": 1.0, "am": 1.0}).list_count == 0
     assert not any("no hypothesis has a score" in line for line in notes)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "lists",
+    [
+        {"u1": [("sat the cat", -0.2), ("the cat sat", -0.3)], "u2": [("mat a", -0.2), ("a mat", -0.3)]},
+        {"u1": [{"text": "sat the cat", "score": -0.2}, {"text": "the cat sat", "score": np.float32(-0.3)}], "u2": LISTS[1]},
+        [
+            {"id": "u1", "hyps": [{"text": "sat the cat", "cost": 0.2}, {"text": "the cat sat", "cost": torch.tensor(0.3)}]},
+            types.MappingProxyType({"id": "u2", "hyps": ["mat a", "a mat"], "scores": np.array([-0.2, -0.3])}),
+        ],
+        [
+            {"id": "u1", "text": "sat the cat", "score": -0.2},
+            {"id": "u1", "text": "the cat sat", "score": -0.3},
+            {"id": "u2", "text": "mat a", "score": -0.2},
+            {"id": "u2", "text": "a mat", "score": -0.3},
+        ],
+    ],
+)
+def test_lists_by_id_and_dictionaries_are_lists(lists):
+    found = attlm.rescore(lists, {"n": "lm.arpa"}, {"n": 1.0, "rank": 0.0})
+    assert [nbest.id for nbest in found] == ["u1", "u2"]
+    assert [nbest.hypotheses[0].text for nbest in found] == REFERENCES
+    assert found.lists[0].hypotheses[1].scores in ({"score": -0.2}, {"cost": -0.2})
+    assert attlm.evaluate(lists, {"u2": "mat a", "u1": "sat the cat"}).rows[0].interval.score == 0.0
+    attlm.write_nbest(lists, "out.jsonl")
+    assert [nbest.id for nbest in attlm.read_nbest("out.jsonl")] == ["u1", "u2"]
+
+
+def test_hypotheses_as_objects_are_a_list():
+    ordered = [[attlm.Hypothesis("a b", {"am": -1.0}), attlm.Hypothesis("a c", {"am": -2.0})]]
+    [nbest] = attlm.rescore(ordered, weights={"am": -1.0})
+    assert [(one.text, one.total) for one in nbest.hypotheses] == [("a c", 2.0), ("a b", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("lists", "told"),
+    [
+        ([{"id": "a", "hyps": [{"text": "a", "score": object()}]}], "the lists hold what JSON cannot: <object"),
+        ([{"id": "a", "words": 3}], "item 1"),
+        ([{"id": "a", "hyps": ["a b"]}, {"id": "a", "hyps": ["a c"]}], "the utterance 'a' is there twice"),
+        ([{"id": "a", "hyps": [{"text": "a", "score": float("nan")}]}], "expected a finite number"),
+    ],
+)
+def test_dictionaries_that_are_no_lists_are_one_line(lists, told):
+    with pytest.raises(InputError, match=told):
+        attlm.rescore(lists, weights={"rank": -1.0})
