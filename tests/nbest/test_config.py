@@ -121,6 +121,8 @@ def test_writing_keeps_comments_and_gives_the_same_back(tmp_path):
 def test_writing_to_another_folder_keeps_the_files_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sub").mkdir()
+    for name in ("lm.arpa", "sub/lm.arpa"):
+        Path(name).touch()
     config = RunConfig((LMSpec("a", kenlm=Path("lm.arpa")), LMSpec("b", kenlm=Path("sub/lm.arpa"))))
     write_config(Path("sub/attlm.toml"), config, {})
     read = read_config(Path("sub/attlm.toml"))
