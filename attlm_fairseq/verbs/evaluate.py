@@ -171,7 +171,7 @@ def evaluate(
     folder was.
 
     Args:
-        lists: n-best lists, or a file of lists or of texts, one per line.
+        lists: n-best lists, or texts in their place, or a file of lists or of texts, one per line.
         refs: references: files, texts in the order of the lists, or texts by id. None: the lists have their own.
         others: other systems: files of lists or texts, or lists by name.
         config: LMs, weights and decision: a RunConfig or the path of an ``attlm.toml``.

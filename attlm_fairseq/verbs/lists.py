@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
-from typing import TypeAlias, TypeGuard, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 
 import numpy as np
 
+from attlm_fairseq.batching import peeked
 from attlm_fairseq.errors import UnknownFormatError, require_type
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import NbestFolderFormat, NbestFormat, open_nbest
@@ -107,12 +108,12 @@ def title_of(what: str, lists: Lists) -> str:
 
 
 def lists_or_texts(lists: Lists, by: By | None = None) -> Iterable[NbestList]:
-    """Return the lists; the lines of a file as texts if its format is not recognised.
+    """Return the lists; the lines of a file as texts if its format is not recognised; texts of a program as lists of one hypothesis.
 
     Raises InputError if the file cannot be read, or if it is standard input and its format is not recognised.
     """
     if not is_file(lists):
-        return lists_of(lists)
+        return lists_of(_of_texts(lists))
     file = lists if isinstance(lists, NbestFile) else NbestFile(lists)
     if file.format != TEXT:
         try:
@@ -127,6 +128,19 @@ def lists_or_texts(lists: Lists, by: By | None = None) -> Iterable[NbestList]:
                 raise
         note(f"note: {file} is not an n-best list: read as one text per line")
     return read_texts(str(file), by)
+
+
+def _of_texts(lists: Any) -> Lists:
+    """Return texts, or texts by id, as lists of one hypothesis each; anything else as it is."""
+    if isinstance(lists, Mapping):
+        is_text = all(isinstance(given, str) for given in lists.values())
+        return {name: [text] for name, text in lists.items()} if is_text else lists
+    if not isinstance(lists, Iterable) or isinstance(lists, NbestList):
+        return lists
+    first, given = peeked(lists)
+    if isinstance(first, str):
+        return [[text] if isinstance(text, str) else text for text in given]
+    return lists if isinstance(lists, Sequence) else given
 
 
 def groups_of(lists: Iterable[NbestList], folds_by: str | ContextSpec | None, name: str = "folds_by") -> np.ndarray | None:

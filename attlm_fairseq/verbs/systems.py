@@ -10,7 +10,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.other_systems import in_order_of, read_further
 from attlm_fairseq.nbest.reference_files import REFS_BY
 from attlm_fairseq.nbest.references import is_ctm, silent_lists
-from attlm_fairseq.verbs.lists import Lists, NbestFile, is_file, lists_of
+from attlm_fairseq.verbs.lists import Lists, NbestFile, is_file, lists_or_texts
 
 
 def lists_of_system(
@@ -40,7 +40,7 @@ def lists_of_system(
         file = other if isinstance(other, NbestFile) else NbestFile(other)
         lists = read_further(str(file), file.format, first, first_name, by, option)
     else:
-        lists = list(lists_of(other))
+        lists = list(lists_or_texts(other))
         lists += silent_lists(lists, (nbest.id for nbest in first)) if is_ctm(lists) else []
         lists = in_order_of(first, lists, name, first_name)
     for own, nbest in zip(lists, first, strict=True):

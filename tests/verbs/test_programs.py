@@ -1044,3 +1044,19 @@ def test_hypotheses_as_objects_are_a_list():
 def test_dictionaries_that_are_no_lists_are_one_line(lists, told):
     with pytest.raises(InputError, match=told):
         attlm.rescore(lists, weights={"rank": -1.0})
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_texts_are_measured_as_lists_of_one(named):
+    def given(*texts: str):
+        return dict(zip(("u1", "u2"), texts, strict=True)) if named else list(texts)
+
+    found = attlm.evaluate(given("a b", "c x"), given("a b", "c d"), {"other": given("a b", "c d"), "lists": [["a x"], ["c x"]]})
+    assert [row.interval.score for row in found.rows] == [25.0, 0.0, 50.0, 25.0]
+    joined = attlm.combine({"one": given("a b", "c x"), "two": given("a b", "c d")})
+    assert [[one.text for one in nbest.hypotheses] for nbest in joined] == [["a b"], ["c x", "c d"]]
+
+
+def test_what_rescore_returns_equals_its_copy(folder):
+    found = attlm.rescore(LISTS, {"n": "lm.arpa"}, {"n": 1.0})
+    assert pickle.loads(pickle.dumps(found)) == found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from attlm_fairseq.errors import visible
 from attlm_fairseq.messages import note, warnings_are_read
@@ -16,14 +17,14 @@ UNKNOWN_IN_TEXT = "<unk>"  # stands for a rare word in a prepared text: it is un
 EXAMPLES = 50  # sentences with unknown words that are kept, to try text normalisation on
 
 
+@dataclass(repr=False)
 class OOVCount:
     """Counts of the words that an LM does not know. ``examples`` are the first sentences with unknown words."""
 
-    def __init__(self, lm_name: str) -> None:
-        self.lm_name = lm_name
-        self.words = 0
-        self.unknown: Counter[str] = Counter()
-        self.examples: list[str] = []
+    lm_name: str
+    words: int = 0
+    unknown: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.unknown.total()} of {self.words} words are unknown to {self.lm_name}>"
