@@ -45,6 +45,8 @@ def require_type(what: str, value: object, types: type | tuple[type, ...], expec
 def require_whole_number(name: str, value: object, least: int = 0) -> None:
     """Raise InputError, with the name of the argument, unless its value is a whole number that is at least ``least``."""
     expected = f"a whole number, {least} or more"
+    if isinstance(value, bool):
+        raise InputError(f"the value of {name} is {value}: expected {expected}")
     require_type(f"value of {name}", value, Integral, expected)
     if cast("int", value) < least:
         raise InputError(f"the value of {name} is {value}: expected {expected}")

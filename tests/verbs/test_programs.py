@@ -1060,3 +1060,8 @@ def test_texts_are_measured_as_lists_of_one(named):
 def test_what_rescore_returns_equals_its_copy(folder):
     found = attlm.rescore(LISTS, {"n": "lm.arpa"}, {"n": 1.0})
     assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_a_truth_value_is_not_a_number():
+    with pytest.raises(InputError, match="the value of corrections is True: expected a whole number, 0 or more"):
+        attlm.JackknifeOptions(corrections=True)

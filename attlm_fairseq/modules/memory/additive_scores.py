@@ -43,25 +43,27 @@ def pieces(keys: Tensor, queries: Tensor, before: int) -> list[tuple[slice, slic
 class _AdditiveScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, keys: Tensor, queries: Tensor, vector: Tensor, before: int) -> Tensor:
+        """Compute the scores from tanh(x) = 2 s - 1 with s = sigmoid(2 x): on a CPU tanh takes up to seven times as long."""
+        keys, queries, twice, one = 2 * keys, 2 * queries, 2 * vector, vector.sum()
         ctx.save_for_backward(keys, queries, vector)
         ctx.before = before
         scores = keys.new_zeros(len(keys), queries.size(1), keys.size(1))
         for row, query, key in pieces(keys, queries, before):
-            hidden = (keys[row, None, key] + queries[row, query, None]).tanh_()  # (rows, queries, keys, H)
-            scores[row, query, key] = hidden @ vector
+            squashed = (keys[row, None, key] + queries[row, query, None]).sigmoid_()  # (rows, queries, keys, H)
+            scores[row, query, key] = squashed @ twice - one
         return scores
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Compute the gradients. With u = tanh(k + q) and g the gradient of a score: dv = sum g u, dk = dq = v * sum g (1 - u^2)."""
+        """Compute the gradients. With g the gradient of a score: dv = sum g (2 s - 1), dk = dq = 4 v * sum g (s - s^2)."""
         keys, queries, vector = ctx.saved_tensors
         grad_keys, grad_queries, grad_vector = torch.zeros_like(keys), torch.zeros_like(queries), torch.zeros_like(vector)
         for row, query, key in pieces(keys, queries, ctx.before):
             weight = grad[row, query, key]
-            hidden = (keys[row, None, key] + queries[row, query, None]).tanh_()
-            grad_vector += weight.flatten() @ hidden.flatten(0, 2)
-            slopes = hidden.square_().mul_(weight.unsqueeze(3))
-            grad_queries[row, query] += weight.sum(2).unsqueeze(2) - slopes.sum(2)
-            grad_keys[row, key] += weight.sum(1).unsqueeze(2) - slopes.sum(1)
-        return grad_keys.mul_(vector), grad_queries.mul_(vector), grad_vector, None
+            squashed = (keys[row, None, key] + queries[row, query, None]).sigmoid_()
+            grad_vector += 2 * (weight.flatten() @ squashed.flatten(0, 2)) - weight.sum()
+            slopes = squashed.addcmul_(squashed, squashed, value=-1).mul_(weight.unsqueeze(3))
+            grad_queries[row, query] += slopes.sum(2)
+            grad_keys[row, key] += slopes.sum(1)
+        return grad_keys.mul_(4 * vector), grad_queries.mul_(4 * vector), grad_vector, None
