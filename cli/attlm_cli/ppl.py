@@ -23,8 +23,8 @@ from attlm_fairseq.verbs.text import Perplexity, perplexity
     "--compare",
     is_flag=True,
     help="Compare the LMs: ppl_as_read with a 95 % bootstrap interval, its change against the first LM (--lm comes before --kenlm) in "
-    "percent with an interval, and the p-value of a paired permutation test. Lines that are about the same things are one sample: 20 documents or more with "
-    "--context blank, else 20 or more neighbouring lines.",
+    "percent with an interval, and the p-value of a paired permutation test. Lines that are about the same things are one sample: 20 "
+    "documents or more with --context blank, else 20 or more neighbouring lines.",
 )
 @seed_option
 @json_option
