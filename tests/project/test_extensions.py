@@ -224,8 +224,15 @@ def test_a_list_format(installed):
     assert "'own'" in told
 
 
-@pytest.mark.parametrize("mistake", ["raise RuntimeError('boom')", "import sys; sys.exit(0)", "import no_such_module"])
-@pytest.mark.parametrize(("file", "group"), [("own_models", "models"), ("own_formats", "formats")])
+@pytest.mark.parametrize(
+    ("file", "group", "mistake"),
+    [
+        ("own_models", "models", "raise RuntimeError('boom')"),
+        ("own_models", "models", "import sys; sys.exit(0)"),
+        ("own_formats", "formats", "import sys; sys.exit(0)"),
+        ("own_formats", "formats", "import no_such_module"),
+    ],
+)
 def test_a_package_that_cannot_be_loaded_is_named(installed, mistake, file, group):
     (installed / f"{file}.py").write_text(mistake)
     told = attlm(*RESCORE, site=installed, code=2).stderr
