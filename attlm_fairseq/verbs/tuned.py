@@ -99,7 +99,8 @@ class Tuned:
         lines = [as_table(self.rows, self.metric, AGAINST)]
         lines += ["", as_table(self.ablation, self.metric, AGAINST_ALL), ""] if self.ablation else []
         lines.append("weights found; those to use are 0, for want of a gain" if self.gain is False else "weights")
-        lines += [f"  {name:16} {value:10.6g}  {found.influence[name]:6.1%} of the decision" for name, value in found.weights.items()]
+        weights = found.weights if self.gain is False else found.weights | self.weights
+        lines += [f"  {name:16} {value:10.6g}  {found.influence.get(name, 0.0):6.1%} of the decision" for name, value in weights.items()]
         if self.rules:
             lines += ["scales of the posteriors", *(f"  {name:16} {self.system.decision.scale_of(name):10.6g}" for name in self.rules)]
         return "\n".join(lines)

@@ -65,7 +65,8 @@ output_options = grouped(
 @cloup.option(
     "--keep-incomplete",
     is_flag=True,
-    help="Leave a list as it is if one of its hypotheses lacks a score that has a weight. Without it, such a list ends the run.",
+    help="Leave a list in its order, before any candidates, if one of its hypotheses lacks a score that has a weight. Without it, such "
+    "a list ends the run.",
 )
 @metric_options(choice=False)
 def rescore_command(

@@ -103,7 +103,7 @@ trust_options = grouped(
         type=FiniteRange(0, 1),
         default=TuneOptions.strength,
         help="How far to trust the weights. 1 uses them as found, lower values give more weight to the rank, 0 "
-        "keeps the input order. Default: the greatest whose cross-validated gain is reliable and near the best.",
+        "counts the rank alone. Default: the greatest whose cross-validated gain is reliable and near the best.",
     ),
     cloup.option(
         "--no-gain",

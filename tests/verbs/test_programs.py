@@ -1065,3 +1065,23 @@ def test_what_rescore_returns_equals_its_copy(folder):
 def test_a_truth_value_is_not_a_number():
     with pytest.raises(InputError, match="the value of corrections is True: expected a whole number, 0 or more"):
         attlm.JackknifeOptions(corrections=True)
+
+
+@pytest.mark.usefixtures("folder")
+def test_times_that_were_made_up_are_not_read():
+    attlm.rescore("dev.json", {"n": "lm.arpa"}, {"n": 0.1}, output=attlm.RescoreOutput("out.ctm", to="ctm"))
+    text = Path("out.ctm").read_text()
+    assert text.startswith(";; no times in the lists")
+    assert [one.hypotheses[0].times for one in attlm.read_nbest("out.ctm")] == [()] * 3
+    attlm.convert("out.ctm", "again.ctm")
+    assert Path("again.ctm").read_text() == text
+    Path("real.ctm").write_text(text.split("\n", 1)[1])
+    times = attlm.read_nbest("real.ctm")[0].hypotheses[0].times
+    assert times[:2] == ((0.0, 1.0), (1.0, 2.0))
+
+
+def test_the_table_of_tuning_has_the_weights_to_use(folder):
+    options = attlm.TuneOptions(strength=0.0, rules=("mbr-wer",))
+    tuned = attlm.tune([*LISTS, *LISTS, *LISTS], REFERENCES * 3, {"n": "lm.arpa"}, options=options)
+    printed = dict(line.split()[:2] for line in str(tuned).split("\nweights\n")[1].split("scales")[0].splitlines())
+    assert {name: float(value) for name, value in printed.items() if float(value)} == {n: w for n, w in tuned.weights.items() if w}

@@ -26,7 +26,8 @@ DECIMALS = 6  # of the end of a word
 SCORE = "log_confidence"
 MIN_CONFIDENCE = 1e-7  # smaller ones count as this one: ln 0 is no score
 COMMENT = ";;"
-NO_TIMES = ";; no times in {}: word n of an utterance begins at n - 1 seconds and lasts 1 second\n"
+MADE_UP = "word n of an utterance begins at n - 1 seconds and lasts 1 second"
+NO_TIMES = f";; no times in {{}}: {MADE_UP}\n"
 FIELDS = "recording, channel, begin, duration, word, perhaps its confidence, type and speaker"
 NO_WORDS = frozenset({"non-lex", "misc", "noscore"})  # types of what is no word: noises, and what nobody scores
 NUMBER = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
@@ -80,13 +81,15 @@ class CtmFormat(NbestFormat):
         rows: list[_Row] = []
         before = own = between = ""
         noises = 0
+        made_up = False
         for place, line in numbered(source, file):
             if not line.strip() or _is_comment(line):
+                made_up = made_up or line.rstrip().endswith(MADE_UP)
                 between += line
                 continue
             row = _row(line, source.name, place)
             if rows and row.name != rows[0].name:
-                yield _of_recording(rows, ListText(file, before, size=1), own, source.name)
+                yield _of_recording(rows, ListText(file, before, size=1), own, source.name, made_up)
                 rows, own = [], ""
             _require_channel(rows, row, source.name)
             if not rows:
@@ -101,7 +104,7 @@ class CtmFormat(NbestFormat):
         if not rows:
             raise _no_words(source.name)
         file.end = between
-        yield _of_recording(rows, ListText(file, before, size=1), own, source.name)
+        yield _of_recording(rows, ListText(file, before, size=1), own, source.name, made_up)
         if noises:
             note(f"note: {source.name}: {noises} rows of the types {', '.join(sorted(NO_WORDS))} are no words")
 
@@ -161,18 +164,20 @@ def _row(line: str, path: str, place: int) -> _Row:
     return _Row(found["id"], found["channel"], begin, round(begin + duration, DECIMALS), word, confidence, bool(found["type"]), place)
 
 
-def _of_recording(rows: Sequence[_Row], text: ListText, own: str, path: str) -> NbestList:
+def _of_recording(rows: Sequence[_Row], text: ListText, own: str, path: str, made_up: bool = False) -> NbestList:
+    """Return the list of a recording. ``made_up``: times of one second for each word are those of ``write_ctm``, and left out."""
     text.file.size += 1
     words = sorted((row for row in rows if row.word), key=attrgetter("begin"))
     confidences = [row.confidence for row in words if row.confidence is not None]
     known = {"channel": rows[0].channel != CHANNEL, "confidence": bool(confidences), "type": any(row.typed for row in rows)}
     text.extras = tuple(name for name, is_known in known.items() if is_known)
     is_probability = bool(words) and len(confidences) == len(words) and all(0 <= confidence <= 1 for confidence in confidences)
+    times = tuple((row.begin, row.end) for row in words)
     hypothesis = Hypothesis(
         " ".join(row.word for row in words),
         {SCORE: math.fsum(math.log(max(confidence, MIN_CONFIDENCE)) for confidence in confidences)} if is_probability else {},
         rank=1,
-        times=tuple((row.begin, row.end) for row in words),
+        times=() if made_up and times == tuple((float(place), place + 1.0) for place in range(len(words))) else times,
         confidences=tuple(confidences) if len(confidences) == len(words) else (),
         verbatim=HypothesisText(own),
     )
