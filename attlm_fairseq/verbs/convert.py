@@ -34,9 +34,9 @@ def convert(
         path: a new file (``.gz`` compresses), ``-`` for standard output, or a new folder. It appears only when
             complete.
         to: the name of the new format; None: the end of the path, as in ``lists.csv`` or ``lists.moses.gz``. A format that
-            exists both as file and as folder is written as a folder if
-            ``path`` ends in ``/``, if ``lists`` is such a folder, or if the file cannot hold the lists (srilm).
-            ``1best``, ``1best-kaldi`` and ``1best-sclite`` write the text of each 1-best hypothesis.
+            exists both as file and as folder is written as a folder if ``path`` ends in ``/``, if ``lists`` is such a folder,
+            or if the file cannot hold the lists (srilm). ``1best``, ``1best-kaldi`` and ``1best-sclite`` write the text of each
+            1-best hypothesis.
         text: text steps for hypotheses and references, such as ``"join-subwords:bpe,detokenize:en"``. The lists written
             are then new ones: what only their file's own format keeps is lost, and so are word confidences, and times
             where the number of words changes.

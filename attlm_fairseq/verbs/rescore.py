@@ -307,7 +307,9 @@ def _write_new(lists: Iterable[NbestList], target: NbestFormat | NbestFolderForm
 
 
 def _written_as(form: NbestFormat | NbestFolderFormat | None, path: str, to: str, run: RunConfig) -> str:
-    """Return ``to``, or the format to which ``same`` has to change because the input's cannot hold what this run makes."""
+    """Return ``to``, or the format to which ``same`` has to change: no file was read, or its format cannot hold what this run makes."""
+    if to == "same" and form is None:
+        to = format_in_name(path) or to
     if to == "same" and run.adds_candidates and form is not None and form.name in OF_WORDS:
         return form.name  # its own lines cannot hold other words
     if to in OF_WORDS:
@@ -327,8 +329,6 @@ def _written_as(form: NbestFormat | NbestFolderFormat | None, path: str, to: str
 
 
 def _list_writer(form: NbestFormat | NbestFolderFormat | None, path: str, to: str, run: RunConfig) -> _Writer:
-    if form is None and to == "same" and (named := format_in_name(path)):
-        to = named
     target = form if to == "same" else find_target(to, path, form)
     if target is None:
         raise InputError(f"lists that were not read from a file have no format of their own: expected one of {', '.join(OUTPUTS[1:])}")

@@ -904,7 +904,11 @@ def test_the_end_of_a_files_name_is_its_format():
             assert attlm.NbestFile(name).open()[0].name == form
     assert Path("e.1best").read_text().splitlines() == [nbest.hypotheses[0].text for nbest in lists]
     attlm.convert("dev.json", "f.tsv")
-    attlm.rescore(LISTS, {"n": "lm.arpa"}, {"n": 1.0}, output="g.tsv")
+    attlm.rescore(LISTS, {"n": "lm.arpa"}, {"n": 1.0, "score": 0.0}, output="g.tsv")
+    attlm.rescore(LISTS, {"n": "lm.arpa"}, {"n": 1.0, "score": 0.0}, output="g.1best")
+    attlm.rescore(LISTS, {"n": "lm.arpa"}, {"n": 1.0, "score": 0.0}, output="g.ctm")
+    assert Path("g.1best").read_text().splitlines() == REFERENCES
+    assert [one.hypotheses[0].text for one in attlm.read_nbest("g.ctm")] == REFERENCES
     assert {attlm.NbestFile(name).open()[0].name for name in ("f.tsv", "g.tsv")} == {"tsv"}
     with pytest.raises(InputError, match="the output 'lists' does not end in the name of a format"):
         attlm.convert("dev.json", "lists")
