@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from types import NoneType
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 from attlm_fairseq.errors import InputError, require_type, shown
 from attlm_fairseq.files.reading import TextSource
 from attlm_fairseq.nbest.formats import format_of
 from attlm_fairseq.numeric import is_finite, is_number
 
+Value = TypeVar("Value")
 FilePath: TypeAlias = str | os.PathLike[str]
 OnProgress: TypeAlias = Callable[[int], object] | None
 EXAMPLES = {"LMs": "'lm.pt'", "weights": "0.5"}
@@ -53,6 +54,34 @@ def plain_weights(weights: Mapping[str, float]) -> dict[str, float]:
 def require_by_name(what: str, given: object) -> None:
     if not isinstance(given, Mapping):
         raise InputError(f"the {what} are {shown(given)}: expected a dictionary by name, such as {{'lm': {EXAMPLES[what]}}}")
+
+
+def has_labels(values: object) -> bool:
+    """Return whether values are a pandas.Series or the like, whose labels would not be looked at."""
+    return any(hasattr(values, name) and not callable(getattr(values, name)) for name in ("index", "columns"))
+
+
+def require_order(what: str, values: object, one: str) -> None:
+    """Raise InputError for values without an order, or with labels that would not be looked at. ``one``: what each of them is."""
+    if isinstance(values, Set) or has_labels(values):
+        advice = f"give {one} by id (`.to_dict()` of a Series), or a list of {one} in their order (`.tolist()`)"
+        raise InputError(f"the {what} are a {type(values).__name__}: {advice}")
+
+
+def ids_as_texts(what: str, given: Mapping[Any, Value]) -> dict[str, Value]:
+    """Return values by ids that are texts; whole numbers, as in the dictionary of a Series of pandas, become texts.
+
+    Raises InputError for an id of another type, or two ids with one text.
+    """
+    found: dict[str, Value] = {}
+    for name, value in given.items():
+        plain = plain_number(name)
+        if not isinstance(plain, str | int) or isinstance(plain, bool):
+            raise InputError(f"the {what} have the id {shown(name)}: expected a text or a whole number")
+        if str(plain) in found:
+            raise InputError(f"the {what} have the id {plain} twice, as a text and as a number: keep one")
+        found[str(plain)] = value
+    return found
 
 
 def text_name(text: FilePath | Iterable[str]) -> str:

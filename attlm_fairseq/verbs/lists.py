@@ -20,7 +20,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.other_systems import read_texts
 from attlm_fairseq.nbest.reference_files import TEXT
 from attlm_fairseq.scoring.context.conversations import ContextSpec, parse_context
-from attlm_fairseq.verbs.arguments import FilePath, check_file
+from attlm_fairseq.verbs.arguments import FilePath, check_file, require_order
 from attlm_fairseq.verbs.program_lists import (
     ProgramLists,
     of_program,
@@ -136,7 +136,8 @@ def _of_texts(lists: Any) -> Lists:
         is_text = all(isinstance(given, str) for given in lists.values())
         return {name: [text] for name, text in lists.items()} if is_text else lists
     if not isinstance(lists, Iterable) or isinstance(lists, NbestList):
-        return lists
+        return lists  # refused where lists are read
+    require_order("lists", lists, "lists")
     first, given = peeked(lists)
     if isinstance(first, str):
         return [[text] if isinstance(text, str) else text for text in given]

@@ -76,7 +76,7 @@ def files_of(config: RunConfig) -> Iterator[tuple[str, list[str | Path | None]]]
     """Yield the files that a configuration names, with a description; not the file it was read from."""
     for lm in config.lms:
         yield f"the LM {lm.name}", [lm.kenlm, *lm.checkpoints]
-        yield f"the dictionary of {lm.name}", [lm.dictionary]
+        yield f"the dictionary of {lm.name}", [lm.dictionary, *(one.with_name("dict.txt") for one in lm.checkpoints if not one.is_dir())]
         yield f"the adaptation of {lm.name}", [lm.adapt]
         yield f"a text step of {lm.name}", [*files_of_steps(lm.text), *files_of_steps(lm.source_text)]
     yield "a text step", [*files_of_steps(config.text), *files_of_steps(config.decision.text)]

@@ -14,7 +14,7 @@ from attlm_fairseq.batching import peeked
 from attlm_fairseq.errors import InputError, require_type, shown
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.verbs.arguments import is_real, plain_number
+from attlm_fairseq.verbs.arguments import ids_as_texts, is_real, plain_number, require_order
 
 # the hypotheses of one list, best first: each a text, or a text with the decoder's score or with named scores
 Hypotheses: TypeAlias = Sequence[str | Hypothesis | tuple[str, float | Mapping[str, float]]]
@@ -29,7 +29,12 @@ def of_program(lists: ProgramLists) -> Iterator[NbestList]:
     """
     if isinstance(lists, NbestList) or not isinstance(lists, Iterable):
         raise InputError(f"the lists are {shown(lists)}: expected a file or a list of n-best lists")
+    require_order("lists", lists, "lists")
     if isinstance(lists, Mapping):
+        lists = ids_as_texts("lists", lists)
+        for name, one in lists.items():
+            if isinstance(one, NbestList) and one.id != name:
+                raise InputError(f"the list of the id {name!r} in the dictionary has the id {one.id!r}: expected one id")
         return _of_json(lists) if any(map(_is_json, lists.values())) else _each_of_program(lists.items())
     first, given = peeked(lists)
     return _of_json(list(given)) if _is_json(first) else _each_of_program((str(place), one) for place, one in enumerate(given))
@@ -41,17 +46,20 @@ def _is_json(given: object) -> bool:
 
 
 def _of_json(lists: object) -> Iterator[NbestList]:
-    """Yield the lists of a program's dictionaries, read as a JSON file that holds them."""
+    """Return the lists of a program's dictionaries, read as a file that holds them: one per line if they look like those of jsonl."""
     from attlm_fairseq.files.reading import TextSource
+    from attlm_fairseq.nbest.formats import format_of
     from attlm_fairseq.nbest.formats.json_lists import JsonFormat
 
+    values = [lists]
+    if isinstance(lists, list) and all(isinstance(one, Mapping) and "hyps" in one for one in lists):
+        values = lists
     try:
-        text = json.dumps(lists, default=_json_value)
+        text = "".join(json.dumps(value, default=_json_value) + "\n" for value in values)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the lists hold what JSON cannot: {error}") from None
-    for nbest in JsonFormat().read(TextSource("the lists", text=text)):
-        hypotheses = [replace(hypothesis, verbatim=None) for hypothesis in nbest.hypotheses]
-        yield replace(nbest, hypotheses=hypotheses, verbatim=None, line=0, path="")
+    source = TextSource("the lists", text=text)
+    return (format_of(source.head) or JsonFormat()).read(source)
 
 
 def _json_value(value: object) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import NoneType
 from typing import TypeAlias, cast
@@ -24,8 +24,9 @@ from attlm_fairseq.nbest.references import (
     with_known_references,
     with_silence,
 )
-from attlm_fairseq.verbs.arguments import FilePath
-from attlm_fairseq.verbs.sources import SourceFile, has_labels
+from attlm_fairseq.text.one_form import in_one_form
+from attlm_fairseq.verbs.arguments import FilePath, ids_as_texts, require_order
+from attlm_fairseq.verbs.sources import SourceFile
 
 
 @dataclass(frozen=True, init=False)
@@ -117,18 +118,17 @@ def _with_references(lists: Iterable[NbestList], references: References | None) 
     if (files := reference_files(references)) is not None:
         return files.attach(lists)
     if isinstance(references, Mapping):
-        lists, references = list(lists), _by_text(references)
+        lists, references = list(lists), ids_as_texts("references", references)
         warn_of_repeated_ids(lists)
         lists += silent_lists(lists, references) if is_ctm(lists) else []
-        found = [_with_own(nbest, references.get(nbest.id), "there is no reference of this id") for nbest in lists]
-        known = {nbest.id for nbest in found}
-        if left_over := [name for name in references if name not in known]:
+        ids, names = in_one_form([nbest.id for nbest in lists], list(references))
+        texts_of = dict(zip(names, references.values(), strict=True))
+        found = [_with_own(nbest, texts_of.get(name), "there is no reference of this id") for nbest, name in zip(lists, ids, strict=True)]
+        if left_over := sorted(texts_of.keys() - {*ids}):
             counts = f"{len(found)} lists, {len(references)} references with ids"
             note(f"note: {len(left_over)} references are of no list and left over, the first of id {left_over[0]!r}: {counts}")
         return found
-    if isinstance(references, Set) or has_labels(references):
-        advice = "give texts by id (`.to_dict()` of a Series), or a list of texts in the order of the lists (`.tolist()`)"
-        raise InputError(f"the references are a {type(references).__name__}: {advice}")
+    require_order("references", references, "texts")
     if not isinstance(references, Iterable):
         raise InputError(f"the references are {shown(references)}: expected files, texts in the order of the lists, or texts by id")
     lists, texts = list(lists), list(cast("Iterable[str | Sequence[str]]", references))  # neither files nor a mapping
@@ -137,11 +137,6 @@ def _with_references(lists: Iterable[NbestList], references: References | None) 
     if len(lists) != len(texts):
         raise InputError(f"{len(texts)} references, but there are {len(lists)} lists: expected one per list, in the same order")
     return [_with_own(nbest, given, "its reference is empty") for nbest, given in zip(lists, texts, strict=True)]
-
-
-def _by_text(references: Mapping[str, str | Sequence[str]]) -> Mapping[str, str | Sequence[str]]:
-    """Return references by ids that are texts, if they are numbers, as in the dictionary of a Series of pandas."""
-    return {str(name): given for name, given in references.items()} if all(type(name) is int for name in references) else references
 
 
 def among(whole: Sequence[NbestList], read: Sequence[NbestList], references: References | None) -> tuple[list[NbestList], list[int]]:

@@ -331,7 +331,8 @@ def _written_as(form: NbestFormat | NbestFolderFormat | None, path: str, to: str
 def _list_writer(form: NbestFormat | NbestFolderFormat | None, path: str, to: str, run: RunConfig) -> _Writer:
     target = form if to == "same" else find_target(to, path, form)
     if target is None:
-        raise InputError(f"lists that were not read from a file have no format of their own: expected one of {', '.join(OUTPUTS[1:])}")
+        ways = f"name the output as in lists.jsonl, or give RescoreOutput(.., to=) one of {', '.join(OUTPUTS[1:])}"
+        raise InputError(f"lists that were not read from a file have no format of their own: {ways}")
     ending = Path(path.removesuffix(".gz")).suffix[1:].lower()
     if to == "same" and target.name != ending and {ending, target.name} & {"csv", "tsv"} and ending in CONVERTIBLE:
         note(f"note: {path} is written in the format of the input, {target.name}: --to {ending} writes another")

@@ -13,7 +13,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.line_matching import By, check_by, match_lines
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.reference_files import REFS_BY, read_text_file
-from attlm_fairseq.verbs.arguments import FilePath
+from attlm_fairseq.verbs.arguments import FilePath, has_labels
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,3 @@ def with_sources(lists: Iterable[NbestList], sources: Sources | None) -> Iterabl
 def _with_sources(lists: Sequence[NbestList], sources: Sequence[str | None]) -> list[NbestList]:
     given = zip(lists, sources, strict=True)
     return [nbest if source is None else replace(nbest, source=source, source_of_run=source) for nbest, source in given]
-
-
-def has_labels(values: object) -> bool:
-    """Return whether values are a pandas.Series or the like, whose labels would not be looked at."""
-    return any(hasattr(values, name) and not callable(getattr(values, name)) for name in ("index", "columns"))

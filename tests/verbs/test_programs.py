@@ -1089,3 +1089,90 @@ def test_the_table_of_tuning_has_the_weights_to_use(folder):
     tuned = attlm.tune([*LISTS, *LISTS, *LISTS], REFERENCES * 3, {"n": "lm.arpa"}, options=options)
     printed = dict(line.split()[:2] for line in str(tuned).split("\nweights\n")[1].split("scales")[0].splitlines())
     assert {name: float(value) for name, value in printed.items() if float(value)} == {n: w for n, w in tuned.weights.items() if w}
+
+
+class Labelled(list):
+    """Like a pandas.Series: a sequence with labels."""
+
+    index = property(lambda self: ["b", "a"])
+
+
+@pytest.mark.parametrize("given", [Labelled([["x"], ["y"]]), Labelled(["x", "y"]), {("x",), ("y",)}])
+def test_lists_with_labels_are_refused(given):
+    told = r"the lists are a (Labelled|set): give lists by id"
+    for read in (
+        lambda: attlm.rescore(given, weights={"rank": -1.0}),
+        lambda: attlm.evaluate([["y"], ["x"]], ["y", "x"], {"s": given}),
+        lambda: attlm.combine({"p": {"a": ["y"], "b": ["x"]}, "s": given}),
+        lambda: attlm.write_nbest(given, "out.jsonl"),
+    ):
+        with pytest.raises(InputError, match=told):
+            read()
+
+
+@pytest.mark.parametrize("one", [0, np.int64(0)])
+@pytest.mark.parametrize(
+    "of_list", [[("a b", -1.0), ("a", -2.0)], [attlm.Hypothesis("a b"), attlm.Hypothesis("a")], [{"text": "a b"}, {"text": "a"}]]
+)
+def test_ids_of_lists_may_be_numbers(one, of_list, tmp_path):
+    lists = {one: of_list, "x": of_list}
+    attlm.write_nbest(lists, tmp_path / "out.jsonl")
+    assert [nbest.id for nbest in attlm.read_nbest(tmp_path / "out.jsonl")] == ["0", "x"]
+    assert attlm.evaluate(lists, {one: "a b", "x": "a b"}).rows[0].interval.score == 0.0
+    assert [nbest.id for nbest in attlm.combine({"a": lists, "b": lists})] == ["0", "x"]
+
+
+@pytest.mark.parametrize("name", [None, True, 1.5, ("a", 1)])
+def test_other_ids_are_one_line(name):
+    with pytest.raises(InputError, match=r"the lists have the id .*: expected a text or a whole number"):
+        attlm.rescore({name: ["a b", "a"]}, weights={"rank": -1.0})
+    with pytest.raises(InputError, match="the references have the id"):
+        attlm.evaluate([["a b"]], {name: "a b"})
+
+
+def test_ids_of_a_dictionary_are_not_contradicted():
+    with pytest.raises(InputError, match="the lists have the id 1 twice, as a text and as a number"):
+        attlm.rescore({1: ["a"], "1": ["b"]}, weights={"rank": -1.0})
+    with pytest.raises(InputError, match="the list of the id 'u1' in the dictionary has the id '0': expected one id"):
+        attlm.rescore({"u1": attlm.NbestList("0", [attlm.Hypothesis("a")])}, weights={"rank": -1.0})
+
+
+def test_references_by_id_match_as_those_of_files_do():
+    lists = {"/w/u1.wav": ["x"], "/w/u2.wav": ["y"]}
+    assert attlm.evaluate(lists, {"u2": "y", "u1": "x"}).rows[0].interval.score == 0.0
+    assert attlm.evaluate({"caf\u00e9-1": ["x"]}, {"cafe\u0301-1": "x"}).rows[0].interval.score == 0.0
+
+
+def test_dictionaries_of_jsonl_are_read_as_its_lines_are(tmp_path):
+    hypotheses = '[{"text": "a b", "scores": {"s": -1.0}, "times": [[0, 1], [1, 2.5]]}, {"text": "a"}]'
+    line = f'{{"id": "a", "sparse": true, "more": 1, "hyps": {hypotheses}}}\n'
+    (tmp_path / "in.jsonl").write_text(line)
+    given = [json.loads(line)]
+    read, [of_program] = attlm.read_nbest(tmp_path / "in.jsonl")[0], attlm.rescore(given, weights={"rank": -1.0}).lists
+    assert [(one.text, one.scores, one.times) for one in of_program.hypotheses] == [
+        (one.text, one.scores, one.times) for one in read.hypotheses
+    ]
+    assert of_program.sparse
+    attlm.write_nbest(given, tmp_path / "out.jsonl")
+    assert (tmp_path / "out.jsonl").read_text() == line
+    assert attlm.convert(given, tmp_path / "out.csv").lost
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_scores_by_name_in_a_pair_are_read(in_file, tmp_path):
+    lists = [{"id": "a", "hyps": [["a b", {"am": -1.0, "am_cost": 3.0}], ["a", {"am": -2.0, "am_cost": 4.0}]]}]
+    (tmp_path / "in.json").write_text(json.dumps(lists))
+    found = attlm.rescore(tmp_path / "in.json" if in_file else lists, weights={"am": -1.0}).lists[0]
+    assert [(one.text, one.scores) for one in found.hypotheses] == [
+        ("a", {"am": -2.0, "am_cost": -4.0}),
+        ("a b", {"am": -1.0, "am_cost": -3.0}),
+    ]
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_dictionary_next_to_a_checkpoint_is_not_replaced():
+    before = Path("dict.txt").read_text() if Path("dict.txt").exists() else "a 1\n"
+    Path("dict.txt").write_text(before)
+    with pytest.raises(InputError, match=r"dict.txt: the output would overwrite the dictionary of n"):
+        attlm.rescore("dev.json", {"n": "lm.pt"}, {"n": 1.0}, output="dict.txt")
+    assert Path("dict.txt").read_text() == before

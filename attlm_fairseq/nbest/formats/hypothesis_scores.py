@@ -260,7 +260,12 @@ def require_scores_of_all(whole: Mapping[str, Any], layout: Layout, place: Place
 
 
 def named_numbers(value: Sequence[Any]) -> Iterator[tuple[str, float]]:
-    """Yield the numbers of a list with a text: one is the score; those of pyctcdecode's beams have names; others are numbered."""
+    """Yield the numbers of a list with a text.
+
+    Those of an object have its names. Of the others one is the score; those of pyctcdecode's beams have names; else they are numbered.
+    """
+    if named := [member for member in value if isinstance(member, dict)]:
+        return ((name, number) for member in named for name, number in member.items() if is_number(number))
     numbers = [member for member in value if is_number(member)]
     if len(numbers) == 1:
         return iter([("score", numbers[0])])
